@@ -12,6 +12,7 @@ from hardware.evidence_place import copied_home
 from hardware.front_door import open_door
 from hardware.own_commands import as_runnable, program_of
 from hardware.paths import DEFAULT_EVIDENCE
+from hardware.plugins import plugins
 from reports.request import Request, refuse_together, request_of, with_options
 
 _HELP = """Say what works where, from rules and evidence. Actions combine.
@@ -55,9 +56,7 @@ def run(request: Request) -> int:
 
         publish_folder(request.evidence or DEFAULT_EVIDENCE, request.published)
     if request.stress is not None:
-        from reports.stress_command import show_stress
-
-        return show_stress(request, request.stress)
+        return plugins().job("stress")(request, request.stress)
     if request.compare is not None:
         from reports.compare_command import compare
 
@@ -67,17 +66,11 @@ def run(request: Request) -> int:
 
         return diagnose_pasted(request, request.diagnosed)
     if request.localized is not None:
-        from reports.localize_command import report_localization
-
-        return report_localization(request, request.localized)
+        return plugins().job("localize")(request, request.localized)
     if request.repro is not None:
-        from reports.repro_command import report_repro
-
-        return report_repro(request, request.repro)
+        return plugins().job("repro")(request, request.repro)
     if request.remedies:
-        from reports.remedies_command import try_remedies
-
-        return try_remedies(request)
+        return plugins().job("remedies")(request)
     from reports.collect_command import collect
 
     return collect(request)

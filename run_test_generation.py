@@ -45,6 +45,7 @@ from hardware.evidence.versions import RELEASE
 from hardware.evidence_place import copied_home
 from hardware.front_door import note, open_door, terminal_width
 from hardware.own_commands import as_runnable, command_of, own_command, program_of
+from hardware.plugins import plugins
 from reports.suites_text import cells_text, compared_text, explained_text, published_text, verified_text, written_text
 
 if TYPE_CHECKING:
@@ -76,13 +77,9 @@ def main(context: click.Context, /, **options: object) -> int:
     if printed is not None:
         return printed
     if asked.refresh:
-        from reports.refresh_command import refresh
-
-        return refresh(asked, _own_command())
+        return plugins().job("refresh")(asked, _own_command())
     if asked.upstream:
-        from reports.upstream_command import report_upstream
-
-        return report_upstream(asked, asked.upstream, _own_command())
+        return plugins().job("upstream")(asked, asked.upstream, _own_command())
     if asked.check_folder or asked.update_folder:
         return _compare(asked)
     if (folder := asked.folder_to_verify()) is not None:
@@ -103,25 +100,17 @@ def _printed(asked: Options) -> int | None:
 
         return report_explanation(asked, asked.explain)
     if asked.calibration:
-        from reports.calibration_command import report_calibration
-
-        return report_calibration(asked)
+        return plugins().job("calibration")(asked)
     if asked.coverage_report:
         from reports.coverage_command import report_coverage
 
         return report_coverage(asked, _own_command())
     if asked.place:
-        from reports.place_command import report_placement
-
-        return report_placement(asked)
+        return plugins().job("place")(asked)
     if asked.mesh is not None:
-        from reports.mesh_command import report_mesh
-
-        return report_mesh(asked, asked.mesh)
+        return plugins().job("mesh")(asked, asked.mesh)
     if asked.backlog:
-        from reports.backlog_command import report_backlog
-
-        return report_backlog(asked, asked.backlog)
+        return plugins().job("backlog")(asked, asked.backlog)
     return None
 
 
@@ -132,10 +121,7 @@ def _was_given(context: click.Context, name: str) -> bool:
 def _inventory(asked: Options) -> HardwareInfo:
     """What is here, or on the machine that was named."""
     if asked.host:
-        from generators.fleet.lab_host import LabHost
-        from generators.fleet.lab_inventory import lab_inventory
-
-        return lab_inventory(LabHost.parse(asked.host, asked.host_python))
+        return plugins().job("host_inventory")(asked)
     from hardware.basic_detection import inventory_here
 
     return inventory_here()
@@ -244,9 +230,7 @@ def _done(
         click.echo(cells_text(planned, asked.format_))
         return 0
     if asked.web_page:
-        from reports.web_page.making import write_web_page
-
-        return write_web_page(asked, asked.web_page, planned, inventory, _own_command())
+        return plugins().job("web_page")(asked, asked.web_page, planned, inventory, _own_command())
     if asked.bundle:
         return _bundle(asked.bundle, planned, inventory)
     if asked.verify is not None:

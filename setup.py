@@ -10,7 +10,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-FLOORS = ("hardware", "generators", "reports")
+FLOORS = ("hardware", "generators", "reports", "hwcompat")
 DATA = ("toml", "json", "j2", "html", "css", "js", "mjs", "ini", "gz", "txt", "typed")
 """Kinds of files that are no Python and belong to the product; a test holds the wheel against what git keeps."""
 

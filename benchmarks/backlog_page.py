@@ -12,8 +12,8 @@ from generators.models.store import stored_recipes
 from hardware.evidence.kept import kept_file, read_kept
 from hardware.evidence.record import CheckLine
 from hardware.target import Target
-from reports.backlog import backlog
-from reports.backlog_text import backlog_markdown
+from hwcompat.plugins.study.backlog import backlog
+from hwcompat.plugins.study.backlog_text import backlog_markdown
 
 TARGETS = ("qnn", "openvino")
 

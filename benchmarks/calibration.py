@@ -23,7 +23,7 @@ from hardware.detection import HardwareInfo, detect
 from hardware.evidence.kept import kept_file
 from hardware.evidence.store import Evidence
 from hardware.target import Target
-from reports.calibration import Calibration, calibration_text
+from hwcompat.plugins.study.calibration import Calibration, calibration_text
 
 KEPT = Path("docs/evidence")
 TARGETS = ("cpu", "simulated", "openvino", "qnn", "webgpu", "webnn")

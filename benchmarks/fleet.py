@@ -29,10 +29,10 @@ from typing import Any
 import click
 
 from benchmarks.fleet_nodes import LocalCluster
-from generators.fleet.ray_cluster import alive_nodes, connected, demand_of
-from generators.fleet.ray_tasks import Work, do_all
 from hardware.evidence.store import Evidence, read_folder
 from hardware.target import Target
+from hwcompat.plugins.fleet.ray_cluster import alive_nodes, connected, demand_of
+from hwcompat.plugins.fleet.ray_tasks import Work, do_all
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "docs" / "evidence" / "cpu.jsonl.gz"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from generators.fleet.ray_cluster import SILENCE
+from hwcompat.plugins.fleet.ray_cluster import SILENCE
 
 _START_S = 60.0
 _STORE_BYTES = 80_000_000

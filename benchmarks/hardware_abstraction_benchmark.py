@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from hardware.backends.factory import get_backend
 from hardware.detection import detect
-from hardware.placement.adapter import HardwareAdapter
+from hwcompat.plugins.placement.adapter import HardwareAdapter
 
 
 def _torch_devices() -> list[str]:

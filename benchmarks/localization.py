@@ -22,18 +22,18 @@ from typing import Any
 import numpy as np
 
 from generators.derivation.on_demand import recipe_for
-from generators.localizing.child import built, subject_of
 from generators.models.inputs import make_inputs
 from hardware.backends.factory import get_backend
 from hardware.evidence.writer import now
-from hardware.localization.comparing import padding_of
-from hardware.localization.graphs import GraphRuns, localize_graph
-from hardware.localization.modules import localize_modules
-from hardware.localization.onnx_nodes import OnnxRuns, compute_on_cpu
-from hardware.localization.result import Localization
-from hardware.localization.traced import traced_values
 from hardware.output_masks import masks_of
 from hardware.testing import reference
+from hwcompat.plugins.triage.localization.child import built, subject_of
+from hwcompat.plugins.triage.localization.comparing import padding_of
+from hwcompat.plugins.triage.localization.graphs import GraphRuns, localize_graph
+from hwcompat.plugins.triage.localization.modules import localize_modules
+from hwcompat.plugins.triage.localization.onnx_nodes import OnnxRuns, compute_on_cpu
+from hwcompat.plugins.triage.localization.result import Localization
+from hwcompat.plugins.triage.localization.traced import traced_values
 
 from .localization_page import Row, page
 
@@ -315,7 +315,7 @@ def _runs(kind: str, file: Path, given: Any, folder: Path, device: Path | None) 
     if kind == "onnx":
         return OnnxRuns(file, given, compute_on_cpu, folder, device_file=device)
     from hardware.backends.openvino import OPENVINO_OPTIONS
-    from hardware.localization.openvino_nodes import OpenVINORuns
+    from hwcompat.plugins.triage.localization.openvino_nodes import OpenVINORuns
 
     return OpenVINORuns(file, given, "CPU", OPENVINO_OPTIONS["float32"], device_file=device)
 

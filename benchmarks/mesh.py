@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.mesh_page import EXAMPLE, mesh_page
-from generators.mesh.asking import MeshSubject, mesh_subject, reasons_of
 from generators.models.catalog import load_catalog
 from generators.models.store import load_recipe
 from hardware.basic_detection import inventory_here
-from hardware.mesh.axes import Split
-from hardware.mesh.case import MeshCase
-from hardware.mesh.check import check_mesh
-from hardware.mesh.devices import processor_ranks
-from hardware.mesh.plan import MeshRefused, plan_mesh
-from hardware.mesh.result import GRADIENTS, OUTPUTS, CaseResult
 from hardware.whole_file import write_whole
+from hwcompat.plugins.placement.mesh.asking import MeshSubject, mesh_subject, reasons_of
+from hwcompat.plugins.placement.mesh.axes import Split
+from hwcompat.plugins.placement.mesh.case import MeshCase
+from hwcompat.plugins.placement.mesh.check import check_mesh
+from hwcompat.plugins.placement.mesh.devices import processor_ranks
+from hwcompat.plugins.placement.mesh.plan import MeshRefused, plan_mesh
+from hwcompat.plugins.placement.mesh.result import GRADIENTS, OUTPUTS, CaseResult
 
 SPLITS = (Split(data=4), Split(tensor=4), Split(pipeline=4), Split(data=2, tensor=2), Split(pipeline=2, tensor=2))
 OTHERS = ("gpt2", "bert", "vit", "roberta", "distilbert", "t5", "opt", "bloom", "gpt_neo", "whisper", "clip")

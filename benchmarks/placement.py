@@ -17,9 +17,9 @@ from pathlib import Path
 
 import click
 
-from hardware.placement.device import Device, Figure
-from hardware.placement.placing import place
-from hardware.placement.workloads import Mode, Workload
+from hwcompat.plugins.placement.device import Device, Figure
+from hwcompat.plugins.placement.placing import place
+from hwcompat.plugins.placement.workloads import Mode, Workload
 from reports.text import markdown_table
 
 GIB = 2**30

@@ -23,15 +23,15 @@ from typing import Any
 
 import click
 
-from generators.remedies.judging import Run
-from generators.remedies.trying import Workplace, try_cell
 from hardware.cell import Cell
 from hardware.detection import detect, targets
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import lines_by_cell, read_folder
 from hardware.evidence.versions import versions_of
-from reports.remedies_view import cell_to_dict, error_type_of
+from hwcompat.plugins.triage.remedies.judging import Run
+from hwcompat.plugins.triage.remedies.trying import Workplace, try_cell
+from hwcompat.plugins.triage.remedies_view import cell_to_dict, error_type_of
 from reports.text import code, markdown, markdown_table
 from reports.wording import reason_text
 
@@ -60,7 +60,8 @@ Tiny models (random weights); QNN is Qualcomm's emulator.
 {labelled} failing cells of real sweeps (cpu, openvino, qnn, simulated) were drawn by seed {seed}, one for each cause,
 by turns from every target and error type. Each was labelled from the sweeps' own evidence before any remedy was
 written: `benchmarks/remedies_labels.toml` was committed first. {no} were labelled not fixable, and nothing was tried
-there. The order of remedies, `generators/remedies/remedies.toml`, was committed before the first try as well.
+there. The order of remedies, `hwcompat/plugins/triage/remedies/remedies.toml`, was committed before the first try as
+well.
 
 Of {fixable} labelled fixable, {counted} were tried on this machine so far. The others count in no share, and are
 listed; were all of them failures, the top remedy would have turned {least} of {fixable}. A cell none of whose tries

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hardware.evidence.store import read_folder
 from hardware.plain_text import one_line
-from reports.repro_command import failing_checks
+from hwcompat.plugins.triage.repro_command import failing_checks
 from reports.text import code, markdown, markdown_table
 
 _HEAD = """# Scripts that show a failure without us

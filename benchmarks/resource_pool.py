@@ -27,8 +27,8 @@ import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hardware.resource_pool import ResourcePool
-from hardware.resource_pool.memory import Reading
+from hwcompat.plugins.placement.pool import ResourcePool
+from hwcompat.plugins.placement.pool.memory import Reading
 
 MIB = 2**20
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"

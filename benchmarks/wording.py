@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("hardware", "generators", "reports", "templates")
+PRODUCT = ("hardware", "generators", "reports", "hwcompat", "templates")
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md")
 MEASURED = ("docs/coverage/transformers-",)  # beside the pages under "Measured" in mkdocs.yml
 

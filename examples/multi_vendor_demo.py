@@ -18,12 +18,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from hardware.detection import detect
-from hardware.placement.adapter import HardwareAdapter
-from hardware.placement.device import Device, Figure
-from hardware.placement.placing import place
-from hardware.placement.text import capabilities_text, choice_dict, choice_text
-from hardware.placement.workloads import Placement, Workload
 from hardware.recording import ReplayedMachine
+from hwcompat.plugins.placement.adapter import HardwareAdapter
+from hwcompat.plugins.placement.device import Device, Figure
+from hwcompat.plugins.placement.placing import place
+from hwcompat.plugins.placement.text import capabilities_text, choice_dict, choice_text
+from hwcompat.plugins.placement.workloads import Placement, Workload
 
 GIB = 2**30
 NEEDS = ((8.0, 0.0, ("nvidia", "amd")), (100.0, 0.0, ("amd",)), (40.0, 500.0, ()))

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from transformers import BertConfig, BertModel
 
-from hardware.resource_pool import ResourcePool
+from hwcompat.plugins.placement.pool import ResourcePool
 
 SIZES = (64, 128, 192, 256, 320, 384)
 

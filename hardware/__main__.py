@@ -11,6 +11,7 @@ from .commands import COMMANDS, deliver, recorded_machine
 from .front_door import open_door
 from .listing import FORMATS, list_text
 from .own_commands import as_runnable, program_of
+from .plugins import plugins
 
 _HELP = """What this machine has, and which targets may run here.
 
@@ -46,23 +47,7 @@ def list_command(format_: str, output: Path | None, replay: Path | None, smart: 
     deliver(list_text(detect(recorded_machine(replay), smart=smart), format_), output)
 
 
-@main.command("device-spec", short_help="Print the file that tells transformers' tests of a target.")
-@click.argument("target")
-@click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
-def device_spec_command(target: str, output: Path | None) -> None:
-    """Print the file by which transformers' own tests learn of a target.
-
-    \b
-    Examples:
-      python -m hardware device-spec openvino --output spec.py
-    """
-    from .backends.factory import resolve_target
-    from .upstream.device_spec import spec_text
-
-    deliver(spec_text(resolve_target(target)), output)
-
-
-for _command in COMMANDS:
+for _command in (*COMMANDS, *plugins().commands()):
     main.add_command(_command)
 for _command in main.commands.values():
     _command.help = as_runnable(_command.help or "")

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .errors import OutputError, UsageError, did_you_mean, echo
+from .errors import OutputError, UsageError
 from .plain_text import json_text, printable
 from .whole_file import write_whole
 
 if TYPE_CHECKING:
-    from .detection import HardwareInfo
     from .machine import Machine
     from .recording import Recorder
-    from .stress.result import StressRun
 
-_SECONDS = click.FloatRange(min=0)
-_PERIOD = click.FloatRange(min=0.05, max=3600)
+SECONDS = click.FloatRange(min=0)
+PERIOD = click.FloatRange(min=0.05, max=3600)
 _FILE = _FOLDER = click.Path(path_type=Path)
-_LOAD = click.FloatRange(min=0, min_open=True)
-_OUTPUT = click.option(
-    "--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal."
-)
+LOAD = click.FloatRange(min=0, min_open=True)
+OUTPUT = click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
 
 
 def deliver(text: str, output: Path | None) -> None:
@@ -49,175 +44,23 @@ def as_json(data: Any) -> str:
     return json_text(data) + "\n"
 
 
-def _note(text: str) -> None:
+def say(text: str) -> None:
     """Progress and remarks go to standard error, with nothing that a terminal would obey."""
     click.echo(printable(text), err=True)
 
 
-def _formats(*names: str) -> Callable[..., Callable[..., int]]:
+def formats(*names: str) -> Callable[..., Callable[..., int]]:
+    """The option `--format`; the first name is the default."""
     return click.option("--format", "format_", type=click.Choice(names), default=names[0], show_default=True)
-
-
-@click.command("monitor", short_help="Show what every device does now, until Ctrl-C.")
-@_formats("auto", "live", "json")
-@click.option("--interval", type=_PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between looks.")
-@click.option("--duration", type=_SECONDS, metavar="S", help="End after this many seconds.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after this many looks.")
-def monitor_command(format_: str, interval: float, duration: float | None, count: int | None) -> int:
-    """Show what every accelerator, the processor and memory do now. Ctrl-C ends it.
-
-    \b
-    Examples:
-      python -m hardware monitor
-      python -m hardware monitor --format json --count 10 --interval 0.5
-    """
-    from .monitor import chosen_format, monitor, samples
-    from .sampling import Sampler
-
-    shown = chosen_format(format_, sys.stdout)
-    sampler = Sampler()
-    monitor(sampler, samples(sampler, interval_s=interval, duration_s=duration, count=count), shown)
-    return 0
-
-
-@click.command("stress", short_help="Load devices and say what they did.")
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@click.option("--duration", type=_LOAD, default=60.0, show_default=True, metavar="S", help="Sustained load.")
-@click.option("--warmup", type=_SECONDS, default=30.0, show_default=True, metavar="S", help="Load before it.")
-@click.option("--interval", type=_PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between looks.")
-@click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Of products; the first is sustained.")
-@click.option(
-    "--timeout", type=_LOAD, default=120.0, show_default=True, metavar="S", help="End a load that is silent."
-)
-@click.option("--keep", is_flag=True, help="Keep the rates: `fit`, `capabilities` and placement go by them.")
-@_formats("table", "json")
-@_OUTPUT
-def stress_command(
-    targets: tuple[str, ...],
-    duration: float,
-    warmup: float,
-    interval: float,
-    precisions: tuple[str, ...],
-    timeout: float,
-    keep: bool,
-    format_: str,
-    output: Path | None,
-) -> int:
-    """Load devices and say what they did: cpu, ram, cuda, rocm, xpu, mps, simulated, all.
-
-    \b
-    Examples:
-      python -m hardware stress cpu ram
-      python -m hardware stress cuda:0 --duration 300 --keep
-
-    \b
-    Accelerators run at once, a process each; cpu and ram before them, one after the other.
-    A target without an index means all its devices. What isn't here is skipped with its reason.
-    Exit codes: 0 all is right, 1 a wrong result, a failure, or a named target that isn't here.
-    """
-    from .detection import detect
-    from .sampling import Sampler
-    from .stress.products import PRECISIONS
-    from .stress.result import Ending
-    from .stress.run import StressOptions, run_stress
-    from .stress.targets import chosen_devices
-    from .stress.text import stress_text
-
-    for name in precisions:
-        if name not in PRECISIONS:
-            hint = did_you_mean(name, PRECISIONS)
-            raise UsageError(
-                f"{echo(name)} is no precision of a load", fix=f"{hint} Known: {', '.join(PRECISIONS)}.".strip()
-            )
-    inventory = detect()
-    chosen = chosen_devices(targets, inventory)
-    options = StressOptions(
-        warmup_s=warmup,
-        duration_s=duration,
-        interval_s=interval,
-        silence_s=timeout,
-        precisions=tuple(dict.fromkeys(precisions)) or PRECISIONS,
-    )
-    sampler = Sampler()
-    try:
-        run = run_stress(chosen, inventory, options, sampler=sampler, note=_note)
-    finally:
-        sampler.close()
-    deliver(as_json(run.to_dict()) if format_ == "json" else stress_text(run), output)
-    if keep:
-        _keep_rates(run, inventory)
-    named = {one.target for one in chosen if one.named}
-    bad = [one for one in run.results if one.ending is not Ending.MEASURED]
-    return int(any(one.ending is not Ending.SKIPPED or one.target in named for one in bad))
-
-
-def _keep_rates(run: StressRun, inventory: HardwareInfo) -> None:
-    from .placement.devices import known_devices
-    from .placement.kept_rates import keep_rates
-
-    kept = keep_rates(run, known_devices(inventory))
-    _note(f"{len(kept)} device(s): rates are kept for placement")
-
-
-@click.command("capabilities", short_help="Print each device's memory and speed, with sources.")
-@_formats("table", "json")
-@_OUTPUT
-def capabilities_command(format_: str, output: Path | None) -> int:
-    """Print each device's memory and speed, with the source of every figure or the reason why there is none.
-
-    \b
-    Examples:
-      python -m hardware capabilities
-      python -m hardware capabilities --format json
-    """
-    from .placement.adapter import HardwareAdapter
-    from .placement.text import capabilities_text, device_dict
-
-    devices = HardwareAdapter(enable_hal=True).discover_devices()
-    deliver(
-        as_json([device_dict(one) for one in devices]) if format_ == "json" else capabilities_text(devices), output
-    )
-    return 0
-
-
-@click.command("fit", short_help="Name the best device with at least this much memory and speed.")
-@click.option("--memory-gb", type=_SECONDS, default=0.0, show_default=True, help="Free memory, in 2^30 bytes.")
-@click.option("--tflops", type=_SECONDS, default=0.0, show_default=True, help="Speed; 0 asks for none.")
-@click.option("--precision", default="float32", show_default=True, help="Of the speed.")
-@click.option(
-    "--vendor", "vendors", multiple=True, help="Preferred vendor, not a filter. Repeatable, most preferred first."
-)
-@_formats("table", "json")
-@_OUTPUT
-def fit_command(
-    memory_gb: float, tflops: float, precision: str, vendors: tuple[str, ...], format_: str, output: Path | None
-) -> int:
-    """Name the best device with at least this much memory and speed, and say why each of the others was not chosen.
-
-    \b
-    Examples:
-      python -m hardware fit --memory-gb 10 --tflops 5
-      python -m hardware fit --memory-gb 40 --vendor nvidia --vendor amd
-
-    \b
-    Exit codes: 0 one fits, 1 none does.
-    """
-    from .placement.adapter import HardwareAdapter
-    from .placement.text import choice_dict, choice_text
-
-    adapter = HardwareAdapter(enable_hal=True)
-    found = adapter.get_optimal_device_hal(memory_gb, tflops, vendors, precision=precision)
-    deliver(as_json(choice_dict(found)) if format_ == "json" else choice_text(found), output)
-    return int(not found)
 
 
 @click.command("doctor", short_help="Say what is missing, and the command that fixes it.")
 @click.option("--check/--no-check", default=True, show_default=True, help="Compute on each expected target.")
-@click.option("--timeout", type=_LOAD, default=120.0, show_default=True, metavar="S", help="For each target.")
+@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="For each target.")
 @click.option("--record", type=_FOLDER, metavar="DIR", help="Keep what detection read, as a fixture.")
 @click.option("--replay", type=_FOLDER, metavar="DIR", help="Diagnose a machine that was recorded.")
-@_formats("table", "json")
-@_OUTPUT
+@formats("table", "json")
+@OUTPUT
 def doctor_command(
     check: bool, timeout: float, record: Path | None, replay: Path | None, format_: str, output: Path | None
 ) -> int:
@@ -248,7 +91,7 @@ def doctor_command(
     diagnosis = diagnose_machine(inventory, targets(inventory), kinds)
     if check and replay is None:
         here = [one.name for one in diagnosis.findings if one.kind == "target" and one.health is Health.EXPECTED]
-        diagnosis = with_probes(diagnosis, check_targets(here, timeout_s=timeout, note=_note), kinds)
+        diagnosis = with_probes(diagnosis, check_targets(here, timeout_s=timeout, note=say), kinds)
     deliver(as_json(diagnosis.to_dict()) if format_ == "json" else diagnosis_text(diagnosis), output)
     return int(bool(diagnosis.problems))
 
@@ -273,7 +116,7 @@ def _keep(recorder: Recorder, folder: Path) -> None:
         raise OutputError(
             f"can't write {folder}", why=error.strerror or str(error), fix="Name a folder that can be made."
         ) from error
-    _note(f"recorded: {len(written)} files in {folder}; look at them before you give them away")
+    say(f"recorded: {len(written)} files in {folder}; look at them before you give them away")
 
 
 def recorded_machine(folder: Path | None) -> Machine | None:
@@ -288,8 +131,8 @@ def recorded_machine(folder: Path | None) -> Machine | None:
 @click.command("compare", short_help="Say what differs between two inventories.")
 @click.argument("before", type=_FILE, metavar="A.json")
 @click.argument("after", type=_FILE, metavar="B.json")
-@_formats("table", "json")
-@_OUTPUT
+@formats("table", "json")
+@OUTPUT
 def compare_command(before: Path, after: Path, format_: str, output: Path | None) -> int:
     """Say what differs between two inventories, as `list --format json` writes them.
 
@@ -355,12 +198,4 @@ def check_command(folder: Path, signers: Path, identity: str) -> int:
     return int(not found.is_whole)
 
 
-COMMANDS = (
-    capabilities_command,
-    compare_command,
-    doctor_command,
-    evidence_commands,
-    fit_command,
-    monitor_command,
-    stress_command,
-)
+COMMANDS = (compare_command, doctor_command, evidence_commands)

@@ -1,7 +1,7 @@
 """What evidence says of a browser's WebGPU adapter: its name, and whether it is software, which stands for no GPU.
 
-The page's twin is in `reports/web_page/device.js`; `test/unit/test_web_page_script.py` holds both against the same
-adapters.
+The page's twin is in `hwcompat/plugins/web_page/device.js`; `test/unit/test_web_page_script.py` holds both against
+the same adapters.
 """
 
 from __future__ import annotations

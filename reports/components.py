@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hardware.errors import HwCompatError
 from hardware.own_commands import as_runnable
+from hardware.plugins import plugins
 from hardware.software import is_installed, package_versions
 
 from .finding import Severity
@@ -84,9 +85,10 @@ def own_parts(inventory: Callable[[], object]) -> tuple[Component, ...]:
         ("hardware_detection", inventory),
         ("model_classifier", _classifier),
         ("compatibility_rules", _rules),
-        ("resource_pool", _pool),
+        *((name, one.load(check)) for one in plugins().loaded for name, check in one.checks.items()),
     )
-    return tuple(_tried(name, use) for name, use in parts)
+    broken = [Component(name=name, state="failed", reason=why) for name, why in plugins().broken.items()]
+    return (*(_tried(name, use) for name, use in parts), *broken)
 
 
 def _tried(name: str, use: Callable[[], object]) -> Component:
@@ -109,20 +111,3 @@ def _rules() -> object:
     from generators.compatibility.rules import load_rules
 
     return load_rules()
-
-
-def _pool() -> object:
-    """A pool of its own loads once, finds again, and lets go; and it knows how much the host may hold."""
-    from hardware.resource_pool import ResourcePool
-
-    pool = ResourcePool()
-    first = pool.get_resource("component", "resource_pool", object)
-    again = pool.get_resource("component", "resource_pool", object)
-    told = pool.get_stats()
-    pool.clear()
-    left = pool.get_stats()["resources"]
-    if first is not again or told["loads"] != 1 or left:
-        raise HwCompatError("the resource pool doesn't work", why=f"{told['loads']} loads, {len(left)} left over")
-    if told["devices"]["cpu"]["budget_bytes"] is None:
-        raise HwCompatError("the resource pool has no budget for the host", why=told["devices"]["cpu"]["budget_from"])
-    return pool

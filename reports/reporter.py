@@ -18,6 +18,7 @@ from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.evidence.writer import now
 from hardware.paths import DEFAULT_REPORTS
+from hardware.plugins import plugins
 from hardware.whole_file import write_whole
 
 from .advice import measuring_command, recommend, remedies
@@ -27,7 +28,6 @@ from .components import Component, own_parts, packages
 from .diagnosis import before_of, diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
-from .pool_problems import pool_problems
 from .report import Report
 from .second_opinion import second_opinion_findings
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
@@ -172,7 +172,12 @@ class HardwareCompatibilityReporter:
 
         Nothing if the pool wasn't used.
         """
-        return [self.add_error(**vars(problem), component="resource_pool") for problem in pool_problems()]
+        return [
+            self.add_error(**vars(problem), component=component)
+            for plugin in plugins().loaded
+            for component, problems in plugin.problems.items()
+            for problem in plugin.load(problems)()
+        ]
 
     def collect_model_integration_errors(self, model: str) -> list[Finding]:
         """Findings where a model can't be classified, or only by guessing from its name."""

@@ -13,11 +13,12 @@ import click
 
 from generators.job import CellResult, JobInterrupted, JobResult, WrittenSuite, run_job
 from generators.options import Options
-from hardware.errors import OutputError, UsageError
+from hardware.errors import OutputError
 from hardware.evidence.record import Outcome
 from hardware.front_door import INTERRUPTED, note, terminal_width
 from hardware.own_commands import command_of
 from hardware.plain_text import printable
+from hardware.plugins import plugins
 from hardware.testing.runner import Limits, default_memory_limit
 
 from .baseline import read_baseline
@@ -121,10 +122,13 @@ def _run(
         memory_bytes=default_memory_limit(),
         by_cell=project.timeouts if project and not asked.timeout else {},
     )
+    elsewhere: JobResult
     if asked.distributed:
-        return _run_on_cluster(asked, written, inventory, limits, command)
+        elsewhere = plugins().job("distributed")(asked, written, inventory, limits, command)
+        return elsewhere
     if asked.host:
-        return _run_on(asked, asked.host, written, inventory, project, command)
+        elsewhere = plugins().job("host")(asked, asked.host, written, inventory, project, command)
+        return elsewhere
     return run_job(
         written,
         inventory,
@@ -137,60 +141,6 @@ def _run(
         pytest_arguments=asked.pytest_arguments,
         on_note=note,
         progress=progress_on(sys.stderr),
-    )
-
-
-def _run_on_cluster(
-    asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, limits: Limits, command: str
-) -> JobResult:
-    from generators.fleet.ray_job import RayRun, run_on_ray
-
-    run = RayRun(
-        address=asked.address,
-        evidence=asked.evidence,
-        command=command,
-        limits=limits,
-        resume=asked.resume,
-        pytest_arguments=asked.pytest_arguments,
-        progress=progress_on(sys.stderr),
-        on_note=note,
-    )
-    return run_on_ray(written, inventory, run)
-
-
-def _run_on(
-    asked: Options,
-    host: str,
-    written: Sequence[WrittenSuite],
-    inventory: HardwareInfo,
-    project: ProjectRun | None,
-    command: str,
-) -> JobResult:
-    from generators.fleet.lab_host import LabHost
-    from generators.fleet.lab_run import LabRequest, run_in_lab
-
-    if project and project.timeouts and not asked.timeout:
-        raise UsageError(
-            "the project file's timeouts aren't passed to another machine",
-            fix="Name one for all checks with --timeout S, which comes before them.",
-        )
-    return run_in_lab(
-        written,
-        LabHost.parse(host, asked.host_python),
-        inventory,
-        LabRequest(
-            machine=asked.machine,
-            timeout_s=asked.timeout,
-            jobs=asked.jobs,
-            allow_fallback=asked.allow_fallback,
-            resume=asked.resume,
-            checkpoints=asked.host_checkpoints,
-        ),
-        evidence=asked.evidence,
-        command=command,
-        patience_s=asked.host_patience,
-        progress=progress_on(sys.stderr),
-        on_note=note,
     )
 
 

@@ -1,5 +1,5 @@
 """The device of a page's run: what all lines have to say of it follows from what the browser told, which stands in
-the inventory once. The page's own side is `reports/web_page/device.js` and `checks.js`."""
+the inventory once. The page's own side is `hwcompat/plugins/web_page/device.js` and `checks.js`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A rank of a mesh with one fault for each case, by the case's name: what a check of a mesh has to see.
 
-`python broken_rank.py FOLDER RANK RANKS`, as `python -m hardware.mesh.rank`.
+`python broken_rank.py FOLDER RANK RANKS`, as `python -m hwcompat.plugins.placement.mesh.rank`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hardware.mesh import rank as ranks
-from hardware.mesh import running
-from hardware.mesh.building import built
-from hardware.mesh.stage import Stage
+from hwcompat.plugins.placement.mesh import rank as ranks
+from hwcompat.plugins.placement.mesh import running
+from hwcompat.plugins.placement.mesh.building import built
+from hwcompat.plugins.placement.mesh.stage import Stage
 
 Fault = Callable[[ranks.MeshJob, ranks.MeshCase, int, Any], Any]
 _whole_run = ranks.run_case

@@ -89,7 +89,7 @@ def build(folder: Path, names: Sequence[str] = ()) -> Built:
 
 def foreign_folder(path: Path) -> Path:
     """A user's folder whose packages are called as ours are; whoever imports one of them fails."""
-    for name in ("hardware", "generators", "reports", "templates"):
+    for name in ("hardware", "generators", "reports", "hwcompat", "templates"):
         (path / name).mkdir(parents=True)
         (path / name / "__init__.py").write_text("raise RuntimeError('a package of the user was imported')\n")
     return path

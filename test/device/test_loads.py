@@ -11,10 +11,10 @@ import pytest
 from command_line import CommandLine, Ran, together
 
 from hardware.doctor.checking import check_target
-from hardware.stress import child
-from hardware.stress.child import SUSTAINED, Load, StressTask, stress_ram, sustain
-from hardware.stress.memory import KERNELS, DeviceCopy, Stream
-from hardware.stress.products import Products, WrongResult, is_full_float32, precision_error, suitable
+from hwcompat.plugins.stress import child
+from hwcompat.plugins.stress.child import SUSTAINED, Load, StressTask, stress_ram, sustain
+from hwcompat.plugins.stress.memory import KERNELS, DeviceCopy, Stream
+from hwcompat.plugins.stress.products import Products, WrongResult, is_full_float32, precision_error, suitable
 
 pytestmark = pytest.mark.slow
 

@@ -17,10 +17,19 @@ import pytest
 from command_line import REPOSITORY, CommandLine
 
 from generators.models.inputs import make_inputs
-from hardware.mesh.axes import Split
-from hardware.mesh.case import MeshCase, MeshModel
-from hardware.mesh.check import check_mesh
-from hardware.mesh.result import GRADIENTS, HEARD, HELD, OUTPUTS, SAME, TALKED, CaseResult, MeshResult
+from hwcompat.plugins.placement.mesh.axes import Split
+from hwcompat.plugins.placement.mesh.case import MeshCase, MeshModel
+from hwcompat.plugins.placement.mesh.check import check_mesh
+from hwcompat.plugins.placement.mesh.result import (
+    GRADIENTS,
+    HEARD,
+    HELD,
+    OUTPUTS,
+    SAME,
+    TALKED,
+    CaseResult,
+    MeshResult,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -243,7 +252,12 @@ def test_ranks_end_with_whoever_started_them(command_line: CommandLine, tmp_path
     while len(ranks) < 3 and time.monotonic() < until and started.poll() is None:
         with contextlib.suppress(psutil.Error):  # another child of it that has just ended
             children = psutil.Process(started.pid).children()
-            ranks = [one for one in children if {"hardware.mesh.rank", "hardware.mesh.one_device"} & {*one.cmdline()}]
+            ranks = [
+                one
+                for one in children
+                if {"hwcompat.plugins.placement.mesh.rank", "hwcompat.plugins.placement.mesh.one_device"}
+                & {*one.cmdline()}
+            ]
         time.sleep(0.1)
     started.kill()
     started.wait()

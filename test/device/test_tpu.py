@@ -181,8 +181,8 @@ def test_a_callback_into_torch_is_seen_though_the_numbers_are_right(
 
 BROKEN_LOADS = """
 import json
-from hardware.stress.jax_load import JaxCopy, JaxProducts, PjrtDevice
-from hardware.stress.products import WrongResult
+from hwcompat.plugins.stress.jax_load import JaxCopy, JaxProducts, PjrtDevice
+from hwcompat.plugins.stress.products import WrongResult
 
 def raises(call):
     try:

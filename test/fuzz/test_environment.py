@@ -107,9 +107,9 @@ def test_the_door_says_what_a_variable_is_wrong_about(
 def test_nothing_is_imported_from_the_folder_that_a_command_is_given_in(
     place: Path, sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from generators.remedies.attempt import Task
-    from generators.remedies.trying import child_environment, run_child
     from hardware.basic_detection import _asked_torch
+    from hwcompat.plugins.triage.remedies.attempt import Task
+    from hwcompat.plugins.triage.remedies.trying import child_environment, run_child
 
     monkeypatch.chdir(place)
     for name in ("torch", "numpy", "json", "transformers", "hardware", "generators", "click", "jinja2"):

@@ -27,6 +27,8 @@ from hardware.evidence.kept import read_kept
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 from hardware.plain_text import json_text
+from hwcompat.plugins.stress.page import stress_html
+from hwcompat.plugins.stress.report import load_stress, stress_markdown
 from reports.baseline import compare, read_baseline
 from reports.coverage.facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
 from reports.coverage.markdown import coverage_markdown
@@ -34,13 +36,11 @@ from reports.coverage.report import CoverageReport, coverage_json, read_report
 from reports.coverage.text import coverage_text
 from reports.formats import FORMATS, report_text
 from reports.html.coverage_html import coverage_html
-from reports.html.stress_html import stress_html
 from reports.matrix_changes import compare_matrix
 from reports.matrix_changes import read_baseline as read_matrix
 from reports.matrix_changes_text import changes_text
 from reports.report import Report
 from reports.reporter import HardwareCompatibilityReporter
-from reports.stress import load_stress, stress_markdown
 
 ROOT = Path(__file__).parents[2]
 STRESS = {

@@ -23,10 +23,10 @@ from hardware.doctor.diagnosis import diagnose_machine, diagnosis_text
 from hardware.doctor.remedies import kinds_of
 from hardware.listing import list_text
 from hardware.machine import LiveMachine
-from hardware.monitor import View
 from hardware.recording import INDEX, Recorder, ReplayedMachine
 from hardware.sampling import DeviceSample, HostSample, Sample
 from hardware.system.cpu_telemetry import CpuTelemetry
+from hwcompat.plugins.stress.monitor import View
 
 ROOT = Path(__file__).parents[2]
 MACHINES = sorted((ROOT / "test" / "fixtures" / "machines").iterdir())

@@ -34,10 +34,10 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.store import Evidence, read_folder
 from hardware.recording import ReplayedMachine
 from hardware.target import Target
+from hwcompat.plugins.study.backlog import backlog
+from hwcompat.plugins.study.backlog_text import backlog_json, backlog_markdown, backlog_text
+from hwcompat.plugins.study.calibration import Calibration, calibration_text
 from reports.anonymous import Pseudonyms
-from reports.backlog import backlog
-from reports.backlog_text import backlog_json, backlog_markdown, backlog_text
-from reports.calibration import Calibration, calibration_text
 from reports.comparison.text import FORMATS as OF_COMPARISONS
 from reports.delivery import pseudonyms_for
 from reports.formats import FORMATS, report_text

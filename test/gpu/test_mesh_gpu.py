@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from generators.mesh.asking import mesh_subject
 from hardware.basic_detection import inventory_here
-from hardware.mesh.axes import Split
-from hardware.mesh.communication import COLLECTIVES
-from hardware.mesh.devices import accelerators_of
-from hardware.mesh.plan import plan_mesh
-from reports.mesh_command import run_check
+from hwcompat.plugins.placement.mesh.asking import mesh_subject
+from hwcompat.plugins.placement.mesh.axes import Split
+from hwcompat.plugins.placement.mesh.communication import COLLECTIVES
+from hwcompat.plugins.placement.mesh.devices import accelerators_of
+from hwcompat.plugins.placement.mesh.plan import plan_mesh
+from hwcompat.plugins.placement.mesh_command import run_check
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ def test_what_is_listed_is_typed_and_described(name: str) -> None:
     assert list(_lacking(*_found(name))) == []
 
 
-@pytest.mark.parametrize("floor", ["hardware", "generators", "reports"])
+@pytest.mark.parametrize("floor", ["hardware", "generators", "reports", "hwcompat"])
 def test_each_floor_says_that_it_is_typed(floor: str) -> None:
     assert (ROOT / floor / "py.typed").is_file()
 

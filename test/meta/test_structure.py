@@ -21,12 +21,13 @@ from hardware.evidence.versions import RELEASE
 from hardware.testing.tolerances import load_tolerances
 
 ROOT = Path(__file__).parents[2]
-FLOORS = ("hardware", "generators", "reports")
+FLOORS = ("hardware", "generators", "reports", "hwcompat")
 DOORS = ("run_test_generation.py", "hardware_compatibility_reporter.py", "hardware/__main__.py")
 FORBIDDEN = {
-    "hardware": {"generators", "reports", "benchmarks", "test"},
-    "generators": {"reports", "benchmarks", "test"},
-    "reports": {"benchmarks", "test"},
+    "hardware": {"generators", "reports", "hwcompat", "benchmarks", "test"},
+    "generators": {"reports", "hwcompat", "benchmarks", "test"},
+    "reports": {"hwcompat", "benchmarks", "test"},
+    "hwcompat": {"benchmarks", "test"},
 }
 HEAVY = (
     "torch",

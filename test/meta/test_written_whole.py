@@ -21,39 +21,39 @@ MAY = {
     "hardware/export/other_ways.py": "the same folder",
     "hardware/export/compressing.py": "a folder of work, renamed when it is whole",
     "hardware/testing/reference.py": "a file of work, renamed when it is whole",
-    "generators/fleet/lab_remote.py": "it runs elsewhere and imports nothing of ours; what it writes is renamed",
+    "hwcompat/plugins/fleet/lab_remote.py": "it runs elsewhere and imports nothing of ours; it renames",
     # Temporary folders, which go with their process
     "hardware/backends/_saving.py": "a check's own temporary folder",
     "hardware/backends/_openvino_model.py": "a check's own temporary folder",
     "hardware/backends/_openvino_graph.py": "a check's own temporary folder",
     "hardware/testing/warm.py": "a temporary folder",
     "hardware/testing/child.py": "the logs of a child",
-    "hardware/stress/child.py": "a pipe",
-    "hardware/upstream/plugin.py": "a temporary folder",
-    "hardware/upstream/children.py": "a temporary folder",
-    "hardware/mesh/launch.py": "logs of children",
-    "hardware/mesh/rank.py": "a rank's arrays, read when it has ended",
+    "hwcompat/plugins/stress/child.py": "a pipe",
+    "hwcompat/plugins/triage/upstream/plugin.py": "a temporary folder",
+    "hwcompat/plugins/triage/upstream/children.py": "a temporary folder",
+    "hwcompat/plugins/placement/mesh/launch.py": "logs of children",
+    "hwcompat/plugins/placement/mesh/rank.py": "a rank's arrays, read when it has ended",
     "hardware/workers/xla_worker.py": "a worker's answer, read when it says that it is done",
     "hardware/workers/onnx_files.py": "a worker's answer",
     "hardware/workers/web_worker.py": "a worker's answer",
     "hardware/workers/serving.py": "a pipe",
     "hardware/doctor/checking.py": "a pipe",
-    "generators/fleet/ray_cluster.py": "a temporary folder",
-    "generators/fleet/ray_evidence.py": "a temporary folder, from which evidence is merged",
-    "generators/fleet/ray_node.py": "a folder that is renamed when all of a bundle is in it",
+    "hwcompat/plugins/fleet/ray_cluster.py": "a temporary folder",
+    "hwcompat/plugins/fleet/ray_evidence.py": "a temporary folder, from which evidence is merged",
+    "hwcompat/plugins/fleet/ray_node.py": "a folder that is renamed when all of a bundle is in it",
     "generators/derivation/child.py": "a child's answer",
-    "generators/localizing/child.py": "a child's answer",
-    "generators/fleet/lab_evidence.py": "a folder of work; what is kept is merged",
-    "generators/fleet/lab_inventory.py": "a temporary folder",
-    "generators/mesh/child.py": "a child's answer",
+    "hwcompat/plugins/triage/localization/child.py": "a child's answer",
+    "hwcompat/plugins/fleet/lab_evidence.py": "a folder of work; what is kept is merged",
+    "hwcompat/plugins/fleet/lab_inventory.py": "a temporary folder",
+    "hwcompat/plugins/placement/mesh/child.py": "a child's answer",
     "generators/mutants/plugin.py": "a child's answer",
     "generators/mutants/order.py": "a temporary folder",
-    "generators/repro/running.py": "a log",
-    "generators/repro/capture.py": "a child's answer and its log",
-    "generators/repro/recorder.py": "a child's answer",
-    "generators/remedies/trying.py": "a log",
-    "generators/web_page/capture.py": "a child's answer",
-    "generators/web_page/seal.py": "a temporary folder",
+    "hwcompat/plugins/triage/repro/running.py": "a log",
+    "hwcompat/plugins/triage/repro/capture.py": "a child's answer and its log",
+    "hwcompat/plugins/triage/repro/recorder.py": "a child's answer",
+    "hwcompat/plugins/triage/remedies/trying.py": "a log",
+    "hwcompat/plugins/web_page/capture.py": "a child's answer",
+    "hwcompat/plugins/web_page/seal.py": "a temporary folder",
 }
 """Product files that may write otherwise, each with the reason."""
 
@@ -70,7 +70,7 @@ def _opens_to_write(node: ast.Call) -> bool:
 
 def _writers() -> set[str]:
     found = set()
-    for path in (p for floor in ("hardware", "generators", "reports") for p in (ROOT / floor).rglob("*.py")):
+    for path in (p for floor in ("hardware", "generators", "reports", "hwcompat") for p in (ROOT / floor).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if any(isinstance(node, ast.Call) and _opens_to_write(node) for node in ast.walk(tree)):
             found.add(path.relative_to(ROOT).as_posix())

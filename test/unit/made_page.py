@@ -17,14 +17,14 @@ from generators.chosen import choose_models, profiles_of
 from generators.compatibility.verdict import Verdict
 from generators.job import plan_job
 from generators.plan import PlannedSuite
-from generators.web_page.capture import CapturedSuite
-from generators.web_page.seal import Runtime, SealedPage, sealed_page
 from hardware.detection import detect
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.pages import keep_seal
 from hardware.evidence.versions import BROWSER_OF_PAGE
 from hardware.evidence.writer import now
 from hardware.testing.suite_file import read_suite
+from hwcompat.plugins.web_page.capture import CapturedSuite
+from hwcompat.plugins.web_page.seal import Runtime, SealedPage, sealed_page
 from reports.wording import reason_text
 
 Lines = list[dict[str, Any]]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hardware.resource_pool import ResourcePool
-from hardware.resource_pool.memory import Reading
+from hwcompat.plugins.placement.pool import ResourcePool
+from hwcompat.plugins.placement.pool.memory import Reading
 
 SPARE = Reading(total_bytes=10**12, free_bytes=10**12)
 DEADLINE_S = 30.0

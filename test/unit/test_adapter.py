@@ -14,14 +14,14 @@ from hardware.__main__ import main
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import UsageError
 from hardware.paths import cache_folder
-from hardware.placement.adapter import GB, HardwareAdapter, auto_detect_best_adapter, why_not
-from hardware.placement.device import Device, Figure
-from hardware.placement.devices import devices_of, known_devices
-from hardware.placement.kept_rates import keep_rates, read_rates
-from hardware.placement.text import capabilities_text, choice_text
 from hardware.software import TorchBuild
-from hardware.stress.result import Bandwidth, DeviceResult, Ending, Rate, StressRun
 from hardware.target import HardwareVendor, vendor_named
+from hwcompat.plugins.placement.adapter import GB, HardwareAdapter, auto_detect_best_adapter, why_not
+from hwcompat.plugins.placement.device import Device, Figure
+from hwcompat.plugins.placement.devices import devices_of, known_devices
+from hwcompat.plugins.placement.kept_rates import keep_rates, read_rates
+from hwcompat.plugins.placement.text import capabilities_text, choice_text
+from hwcompat.plugins.stress.result import Bandwidth, DeviceResult, Ending, Rate, StressRun
 
 CUDA = TorchBuild(version="2.13.0+cu128", cuda="12.8")
 KEPT = {

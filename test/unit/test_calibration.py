@@ -26,7 +26,7 @@ from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.store import Evidence
 from hardware.testing.checks import comparing_checks
-from reports.calibration import Calibration, calibration_text
+from hwcompat.plugins.study.calibration import Calibration, calibration_text
 from run_test_generation import main
 
 WORKS, FAILS = "bert/fill-mask/cpu/float32", "nystromformer/fill-mask/cpu/float32"

@@ -14,10 +14,6 @@ from typing import Any
 import pytest
 from recorded_machines import machine
 
-from generators.fleet import ray_node
-from generators.fleet.nodes import Node, notes_on, refuse_unready
-from generators.fleet.ray_cluster import Demand, RayNode, connected, demand_of
-from generators.fleet.ray_evidence import done_before, longest_first, take_in
 from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
@@ -28,6 +24,10 @@ from hardware.expected_targets import node_resources
 from hardware.listing import list_text
 from hardware.target import Target
 from hardware.testing.suite_file import SuiteFile
+from hwcompat.plugins.fleet import ray_node
+from hwcompat.plugins.fleet.nodes import Node, notes_on, refuse_unready
+from hwcompat.plugins.fleet.ray_cluster import Demand, RayNode, connected, demand_of
+from hwcompat.plugins.fleet.ray_evidence import done_before, longest_first, take_in
 
 CELL, OTHER = "bert/fill-mask/cpu/float32", "gpt2/text-generation/cpu/float32"
 VERDICT = {"level": "high"}

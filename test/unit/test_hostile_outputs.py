@@ -21,10 +21,10 @@ from hardware.cell import Cell
 from hardware.detection import HardwareInfo, detect
 from hardware.evidence.record import CheckLine, Outcome, to_dict
 from hardware.listing import list_text
-from hardware.monitor import View
 from hardware.sampling import DeviceSample, HostSample, Sample
 from hardware.system.cpu_telemetry import CpuTelemetry
-from reports.calibration import Calibration, calibration_text
+from hwcompat.plugins.stress.monitor import View
+from hwcompat.plugins.study.calibration import Calibration, calibration_text
 from reports.matrix_text import matrix_text
 from run_test_generation import main
 

@@ -11,18 +11,6 @@ from typing import Any
 
 import pytest
 
-from generators.fleet.lab_answers import (
-    NEEDED_PACKAGES,
-    last_words,
-    read_files,
-    read_greeting,
-    read_look,
-    read_state,
-    refuse_unready,
-)
-from generators.fleet.lab_evidence import opened_evidence
-from generators.fleet.lab_inventory import _replayed
-from generators.fleet.lab_line import Answer
 from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import CheckLine, EndLine, Outcome, RunLine, to_dict
@@ -32,6 +20,18 @@ from hardware.machine import LiveMachine
 from hardware.recording import Recorder
 from hardware.testing.progress import Progress
 from hardware.testing.suite_file import SuiteFile, read_suite
+from hwcompat.plugins.fleet.lab_answers import (
+    NEEDED_PACKAGES,
+    last_words,
+    read_files,
+    read_greeting,
+    read_look,
+    read_state,
+    refuse_unready,
+)
+from hwcompat.plugins.fleet.lab_evidence import opened_evidence
+from hwcompat.plugins.fleet.lab_inventory import _replayed
+from hwcompat.plugins.fleet.lab_line import Answer
 
 RUN = "20261121T120000Z-abcdef"
 NAME = f"{RUN}-7.jsonl"
@@ -269,7 +269,7 @@ def test_lines_that_are_no_evidence_are_refused(suite: SuiteFile, tmp_path: Path
 
 
 def test_more_than_is_taken_in_at_once_is_refused(suite: SuiteFile, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("generators.fleet.lab_evidence.LARGEST_MERGE", 10)
+    monkeypatch.setattr("hwcompat.plugins.fleet.lab_evidence.LARGEST_MERGE", 10)
     with (
         opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept,
         pytest.raises(BrokenInput, match="more than"),

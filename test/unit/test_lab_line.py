@@ -8,10 +8,10 @@ import sys
 import pytest
 from lab_without_ssh import host_that_says
 
-from generators.fleet.lab_host import DEFAULT_FOLDER, LabHost
-from generators.fleet.lab_line import Line, LineDropped, Traffic, refused
-from generators.fleet.lab_machine import LabMachine, LineLost
 from hardware.errors import BrokenInput, UsageError
+from hwcompat.plugins.fleet.lab_host import DEFAULT_FOLDER, LabHost
+from hwcompat.plugins.fleet.lab_line import Line, LineDropped, Traffic, refused
+from hwcompat.plugins.fleet.lab_machine import LabMachine, LineLost
 
 
 @pytest.mark.parametrize(

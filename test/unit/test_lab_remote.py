@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from lab_without_ssh import host_here
 
-from generators.fleet.lab_line import MOST_BYTES
-from generators.fleet.lab_machine import LabMachine
 from hardware.errors import UsageError
+from hwcompat.plugins.fleet.lab_line import MOST_BYTES
+from hwcompat.plugins.fleet.lab_machine import LabMachine
 
 RUN = "20261121T120000Z-abcdef"
 RESUMED = "20261121T130000Z-abcdef"
@@ -212,7 +212,7 @@ def test_what_answers_can_be_read_by_an_old_python_that_says_which_it_is():
     """Annotations of a newer Python are never looked at there, and no syntax of one is used."""
     import ast
 
-    from generators.fleet import lab_line
+    from hwcompat.plugins.fleet import lab_line
 
     tree = ast.parse(lab_line._AGENT.read_text(encoding="utf-8"), feature_version=(3, 8))
     imported = {

@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from hardware.errors import NothingMatched, UsageError
-from hardware.localization.comparing import error_of, padding_of
-from hardware.localization.graphs import GraphRuns, Node, localize_graph
-from hardware.localization.modules import localize_modules
-from hardware.localization.result import Finding, Localization, Place
-from hardware.localization.traced import Traced, TracedValues
 from hardware.testing.reference import as_reference
-from reports import localize_command
-from reports.localize_command import exit_code, localization_json, localization_markdown
+from hwcompat.plugins.triage import localize_command
+from hwcompat.plugins.triage.localization.comparing import error_of, padding_of
+from hwcompat.plugins.triage.localization.graphs import GraphRuns, Node, localize_graph
+from hwcompat.plugins.triage.localization.modules import localize_modules
+from hwcompat.plugins.triage.localization.result import Finding, Localization, Place
+from hwcompat.plugins.triage.localization.traced import Traced, TracedValues
+from hwcompat.plugins.triage.localize_command import exit_code, localization_json, localization_markdown
 
 TOLERANCE = 2e-5
 SCHEMA = Path(localize_command.__file__).parent / "schemas" / "localization.json"
@@ -233,7 +233,7 @@ def test_a_graph_that_is_right_agrees() -> None:
 
 def test_an_onnx_node_is_named_among_nodes_that_read_inputs_of_their_own(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
-    from hardware.localization.onnx_nodes import OnnxRuns, compute_on_cpu
+    from hwcompat.plugins.triage.localization.onnx_nodes import OnnxRuns, compute_on_cpu
 
     make = onnx.helper
 
@@ -297,7 +297,7 @@ def test_the_first_line_says_where_and_foreign_text_is_no_markup() -> None:
 
 
 def test_what_can_not_be_localized_is_refused_with_the_next_step() -> None:
-    from generators.localizing.asking import checked_cell
+    from hwcompat.plugins.triage.localization.asking import checked_cell
 
     with pytest.raises(UsageError, match="cpu"):
         checked_cell("bert/fill-mask/cup/float32")

@@ -12,14 +12,14 @@ from recorded_machines import machine
 
 from hardware.detection import detect
 from hardware.errors import UsageError
-from hardware.mesh.axes import DeviceMesh, Split
-from hardware.mesh.communication import HOST
-from hardware.mesh.cutting import cut
-from hardware.mesh.devices import accelerators_of, processor_ranks
-from hardware.mesh.figures import ModelFigures
-from hardware.mesh.launch import environment_of
-from hardware.mesh.plan import DoesntFit, MeshRefused, plan_mesh
-from hardware.placement.device import Device, Figure
+from hwcompat.plugins.placement.device import Device, Figure
+from hwcompat.plugins.placement.mesh.axes import DeviceMesh, Split
+from hwcompat.plugins.placement.mesh.communication import HOST
+from hwcompat.plugins.placement.mesh.cutting import cut
+from hwcompat.plugins.placement.mesh.devices import accelerators_of, processor_ranks
+from hwcompat.plugins.placement.mesh.figures import ModelFigures
+from hwcompat.plugins.placement.mesh.launch import environment_of
+from hwcompat.plugins.placement.mesh.plan import DoesntFit, MeshRefused, plan_mesh
 
 GIB = 2**30
 LLAMA = ModelFigures(

@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 
-from hardware.mesh.starter import STARTER_VARIABLE
+from hwcompat.plugins.placement.mesh.starter import STARTER_VARIABLE
 
-RANK = "import time; from hardware.mesh.starter import end_with_starter; end_with_starter(); time.sleep({})"
+RANK = (
+    "import time; from hwcompat.plugins.placement.mesh.starter import end_with_starter; "
+    "end_with_starter(); time.sleep({})"
+)
 
 
 def test_whoever_was_gone_before_its_rank_looked_is_seen() -> None:

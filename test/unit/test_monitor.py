@@ -17,9 +17,9 @@ import stub_libraries
 from rich.console import Console
 
 from hardware.errors import UsageError
-from hardware.monitor import View, chosen_format, sparkline
 from hardware.sampling import DeviceSample, HostSample, Sample
 from hardware.system.cpu_telemetry import CpuTelemetry
+from hwcompat.plugins.stress.monitor import View, chosen_format, sparkline
 
 ROOT = Path(__file__).parents[2]
 
@@ -164,7 +164,7 @@ def test_the_form_is_that_of_the_stream() -> None:
 
 
 def test_without_rich_the_view_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardware.monitor.is_installed", lambda name: name != "rich")
+    monkeypatch.setattr("hwcompat.plugins.stress.monitor.is_installed", lambda name: name != "rich")
     with pytest.raises(UsageError, match="pip install rich"):
         chosen_format("live", io.StringIO())
 

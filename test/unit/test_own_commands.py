@@ -68,7 +68,7 @@ def test_installed_texts_name_scripts_and_extras(installed: Path):
 
 
 def test_a_module_that_is_no_door_stays_as_it_is(installed: Path):
-    assert as_runnable("python -m hardware.stress.child") == "python -m hardware.stress.child"
+    assert as_runnable("python -m hwcompat.plugins.stress.child") == "python -m hwcompat.plugins.stress.child"
 
 
 def test_a_script_that_no_shell_finds_is_named_by_its_place(installed: Path, monkeypatch):

@@ -11,11 +11,11 @@ from click.testing import CliRunner, Result
 from recorded_machines import machine
 
 from generators.compatibility.memory.estimate import MemoryEstimate, MemoryRequest
-from generators.placing.models import at_best
 from hardware.detection import detect
 from hardware.errors import BrokenInput, HwCompatError
 from hardware.inventory_file import read_inventory
-from hardware.placement.device import Device, Figure
+from hwcompat.plugins.placement.device import Device, Figure
+from hwcompat.plugins.placement.models import at_best
 from run_test_generation import main
 
 

@@ -14,7 +14,6 @@ from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Reason
 from generators.models.store import load_recipe
 from generators.options import Options
-from generators.refresh.planning import RefreshPlan, plan_refresh, suites_of
 from hardware.cell import Cell, model_of_weights
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import BackendUnavailable, NothingMatched
@@ -23,8 +22,10 @@ from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
 from hardware.software import TorchBuild
-from reports import refresh_command, run_command
-from reports.refresh_view import refresh_json, refresh_table
+from hwcompat.plugins.study import refresh_command
+from hwcompat.plugins.study.refresh.planning import RefreshPlan, plan_refresh, suites_of
+from hwcompat.plugins.study.refresh_view import refresh_json, refresh_table
+from reports import run_command
 from reports.wording import texts
 
 NO_BYTES = "e3b0c44298fc1c14"

@@ -13,10 +13,6 @@ from benchmarks.remedies import labels, page_text
 from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge, judge_cell, required_checks
 from generators.compatibility.verdict import Level
-from generators.remedies import trying
-from generators.remedies.judging import Run, State, judge_try, smallest, verdict_of_run, worth_trying
-from generators.remedies.remedy import load_remedies, steps_for
-from generators.remedies.trying import Workplace, child_environment, try_cell
 from hardware.backends.factory import known_targets
 from hardware.cell import Cell
 from hardware.changes import VARIABLE, Changes
@@ -29,8 +25,12 @@ from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, now
 from hardware.testing.lines import line_for
 from hardware.testing.suite_file import SuiteFile
-from reports.remedies_command import asked_cells, exit_code
-from reports.remedies_view import remedies_json, remedies_markdown, remedies_text, write_of
+from hwcompat.plugins.triage.remedies import trying
+from hwcompat.plugins.triage.remedies.judging import Run, State, judge_try, smallest, verdict_of_run, worth_trying
+from hwcompat.plugins.triage.remedies.remedy import load_remedies, steps_for
+from hwcompat.plugins.triage.remedies.trying import Workplace, child_environment, try_cell
+from hwcompat.plugins.triage.remedies_command import asked_cells, exit_code
+from hwcompat.plugins.triage.remedies_view import remedies_json, remedies_markdown, remedies_text, write_of
 from reports.wording import reason_text, texts
 
 HERE = ("cpu", "openvino", "qnn", "simulated")

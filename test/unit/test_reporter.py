@@ -14,8 +14,8 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.store import BrokenLine, Evidence
-from hardware.resource_pool import ResourcePool, pool
-from hardware.resource_pool.memory import Reading
+from hwcompat.plugins.placement.pool import ResourcePool, pool
+from hwcompat.plugins.placement.pool.memory import Reading
 from reports import components
 from reports.finding import Severity
 from reports.json_report import schema

@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from generators.repro.failure import ANSWER, Captured, Does, Shape, Step, Way
-from generators.repro.making import refuse
-from generators.repro.recorder import Compared, Recorder, Tried
-from generators.repro.running import Shown
 from hardware.cell import Cell
 from hardware.errors import NothingMatched, OutputError, UsageError
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.store import Evidence
-from reports import repro_command
-from reports.repro_command import failing_checks, make_repro
-from reports.repro_judgement import Judgement
-from reports.repro_text import Issue, issue_text, plain, story_of, title_of
+from hwcompat.plugins.triage import repro_command
+from hwcompat.plugins.triage.repro.failure import ANSWER, Captured, Does, Shape, Step, Way
+from hwcompat.plugins.triage.repro.making import refuse
+from hwcompat.plugins.triage.repro.recorder import Compared, Recorder, Tried
+from hwcompat.plugins.triage.repro.running import Shown
+from hwcompat.plugins.triage.repro_command import failing_checks, make_repro
+from hwcompat.plugins.triage.repro_judgement import Judgement
+from hwcompat.plugins.triage.repro_text import Issue, issue_text, plain, story_of, title_of
 from reports.request import Request, refuse_together, with_options
 
 ROOT = Path(__file__).parents[2]
@@ -212,8 +212,8 @@ import sys, types
 from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from generators.repro.recorder import Recorder
-from generators.repro.watching import watch
+from hwcompat.plugins.triage.repro.recorder import Recorder
+from hwcompat.plugins.triage.repro.watching import watch
 from hardware.cell import Cell
 from hardware.testing.measurement import Outputs
 from hardware.testing.model_test import ModelTest

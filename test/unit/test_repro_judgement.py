@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from generators.repro.failure import Captured, Shape
-from generators.repro.running import Shown
-from reports.repro_judgement import judge
+from hwcompat.plugins.triage.repro.failure import Captured, Shape
+from hwcompat.plugins.triage.repro.running import Shown
+from hwcompat.plugins.triage.repro_judgement import judge
 
 LGAMMA = "Check 'false' failed\n-- No conversion rule found for operations: aten::lgamma"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.repro.failure import EXPECTED, INPUTS, WEIGHTS, Captured, Does, Shape, Step, Way
-from generators.repro.running import SCRIPT, last_exception, run_script
-from generators.repro.script import own_imports, script_text
-from generators.repro.source import ModelSource, model_source
 from hardware.compare import compare
 from hardware.errors import UsageError
+from hwcompat.plugins.triage.repro.failure import EXPECTED, INPUTS, WEIGHTS, Captured, Does, Shape, Step, Way
+from hwcompat.plugins.triage.repro.running import SCRIPT, last_exception, run_script
+from hwcompat.plugins.triage.repro.script import own_imports, script_text
+from hwcompat.plugins.triage.repro.source import ModelSource, model_source
 
 SUITES = Path(__file__).parents[1] / "recorded" / "suites"
 SOURCE = ModelSource(

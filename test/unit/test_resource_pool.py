@@ -11,7 +11,7 @@ import pytest
 from pool_watch import Thing, names_of, pool_of, together
 
 from hardware.errors import OutOfMemory, UsageError, WouldDeadlock
-from hardware.resource_pool import loading
+from hwcompat.plugins.placement.pool import loading
 
 
 def test_what_many_threads_ask_for_at_once_is_built_once():

@@ -8,8 +8,8 @@ import pytest
 from pool_watch import SPARE, Thing, names_of, pool_of
 
 from hardware.errors import OutOfMemory, UsageError
-from hardware.resource_pool import ResourcePool
-from hardware.resource_pool.memory import Reading
+from hwcompat.plugins.placement.pool import ResourcePool
+from hwcompat.plugins.placement.pool.memory import Reading
 
 
 def test_a_size_that_was_understated_is_measured_and_the_budget_holds_again():

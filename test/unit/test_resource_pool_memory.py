@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hardware.resource_pool import memory
-from hardware.resource_pool.memory import Reading, allocated_bytes, give_back, read_device, resident_bytes
-from hardware.resource_pool.waiting import Waits
 from hardware.system.memory import MemoryInfo, cgroup_files_bytes, cgroup_memory
+from hwcompat.plugins.placement.pool import memory
+from hwcompat.plugins.placement.pool.memory import Reading, allocated_bytes, give_back, read_device, resident_bytes
+from hwcompat.plugins.placement.pool.waiting import Waits
 
 
 class Group:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.resource_pool import get_global_resource_pool
+from hwcompat.plugins.placement.pool import get_global_resource_pool
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 def test_the_global_pool_is_one_and_importing_starts_nothing():
     assert get_global_resource_pool() is get_global_resource_pool()
     code = (
-        "import sys, threading, hardware.resource_pool as r\n"
-        "from hardware.resource_pool import pool\n"
+        "import sys, threading, hwcompat.plugins.placement.pool as r\n"
+        "from hwcompat.plugins.placement.pool import pool\n"
         "heavy = [name for name in ('torch', 'transformers', 'numpy') if name in sys.modules]\n"
         "print(heavy, threading.active_count(), pool._global)"
     )
@@ -27,7 +27,7 @@ def test_the_global_pool_is_one_and_importing_starts_nothing():
 
 FORKING = """
 import os, signal, sys, threading
-from hardware.resource_pool import ResourcePool
+from hwcompat.plugins.placement.pool import ResourcePool
 pool = ResourcePool(budgets={"cpu": 1000})
 kept = pool.get_resource("kind", "kept", lambda: {"a": 1}, expected_bytes=10)
 building, end = threading.Event(), threading.Event()

@@ -14,9 +14,9 @@ import pytest
 from pool_watch import SPARE, Thing, pool_of
 
 from benchmarks.resource_pool import MIB, Found, Load, budget_of, run
-from hardware.resource_pool import ResourcePool, leaving, pool
-from hardware.resource_pool.account import Account
-from hardware.resource_pool.state import Entry, State
+from hwcompat.plugins.placement.pool import ResourcePool, leaving, pool
+from hwcompat.plugins.placement.pool.account import Account
+from hwcompat.plugins.placement.pool.state import Entry, State
 
 LOAD = Load(requests=1500, seconds=0.0002, patience_s=30.0)
 
@@ -110,7 +110,8 @@ def without_looking_whether_it_is_used(monkeypatch: pytest.MonkeyPatch, one: Res
     for module in (leaving, pool):
         monkeypatch.setattr(module, "let_go", lambda state, entries, **options: true(state, entries, forced=True))
     monkeypatch.setattr(
-        "hardware.resource_pool.loading.let_go", lambda state, entries, **_: true(state, entries, forced=True)
+        "hwcompat.plugins.placement.pool.loading.let_go",
+        lambda state, entries, **_: true(state, entries, forced=True),
     )
 
 

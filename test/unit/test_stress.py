@@ -14,11 +14,16 @@ from hardware.accelerators.base import AcceleratorInfo
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.sampling import DeviceSample, HostSample, Sample
-from hardware.stress import limits
-from hardware.stress.child import StressTask
-from hardware.stress.memory import stream_bytes
-from hardware.stress.products import PRECISIONS
-from hardware.stress.result import (
+from hardware.system.cpu import CPUInfo
+from hardware.system.cpu_telemetry import CpuTelemetry
+from hardware.system.memory import MemoryInfo
+from hwcompat.plugins.stress import limits
+from hwcompat.plugins.stress.child import StressTask
+from hwcompat.plugins.stress.memory import stream_bytes
+from hwcompat.plugins.stress.page import device_view, stress_html
+from hwcompat.plugins.stress.products import PRECISIONS
+from hwcompat.plugins.stress.report import load_stress, stress_markdown
+from hwcompat.plugins.stress.result import (
     DeviceResult,
     Ending,
     ProfilePoint,
@@ -27,14 +32,9 @@ from hardware.stress.result import (
     stability_of,
     throttled_share,
 )
-from hardware.stress.summary import summarised
-from hardware.stress.targets import chosen_devices, rounds
-from hardware.stress.text import stress_text
-from hardware.system.cpu import CPUInfo
-from hardware.system.cpu_telemetry import CpuTelemetry
-from hardware.system.memory import MemoryInfo
-from reports.html.stress_html import device_view, stress_html
-from reports.stress import load_stress, stress_markdown
+from hwcompat.plugins.stress.summary import summarised
+from hwcompat.plugins.stress.targets import chosen_devices, rounds
+from hwcompat.plugins.stress.text import stress_text
 
 SCHEMA = json.loads((Path(limits.__file__).parents[1] / "schemas" / "stress.json").read_text(encoding="utf-8"))
 START = 1_700_000_000.0

@@ -12,9 +12,9 @@ import pytest
 from hardware.errors import BackendUnavailable, NothingMatched
 from hardware.evidence.record import Outcome
 from hardware.target import Target
-from hardware.upstream import children
-from hardware.upstream.checkout import Checkout
-from hardware.upstream.children import FileRun, run_file
+from hwcompat.plugins.triage.upstream import children
+from hwcompat.plugins.triage.upstream.checkout import Checkout
+from hwcompat.plugins.triage.upstream.children import FileRun, run_file
 
 SESSION = {"kind": "session", "torch_device": "cpu", "device_name": "a CPU"}
 NAMES = ["A::one", "A::two", "A::three"]

@@ -18,9 +18,9 @@ from hardware.backends.factory import resolve_target
 from hardware.errors import BrokenInput, ModelError, UsageError
 from hardware.evidence.record import Outcome
 from hardware.target import Target
-from hardware.upstream.checkout import agree_with_installed, read_checkout
-from hardware.upstream.device_spec import spec_name, spec_text, torch_backend
-from hardware.upstream.plugin import Phase, needs_network, outcome_of
+from hwcompat.plugins.triage.upstream.checkout import agree_with_installed, read_checkout
+from hwcompat.plugins.triage.upstream.device_spec import spec_name, spec_text, torch_backend
+from hwcompat.plugins.triage.upstream.plugin import Phase, needs_network, outcome_of
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = importlib.metadata.version("transformers")

@@ -151,7 +151,7 @@ def test_operators_with_parameters_are_told_apart(name, has):
 
 
 def test_every_code_of_a_reason_has_words():
-    sources = [path for floor in ("generators", "reports") for path in (ROOT / floor).rglob("*.py")]
+    sources = [path for floor in ("generators", "reports", "hwcompat") for path in (ROOT / floor).rglob("*.py")]
     codes = {
         code for path in sources for code in re.findall(r'Reason\.of\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
     }

@@ -19,17 +19,17 @@ from made_page import RUNTIME, captured, made_page, planned, product_model
 from generators.compatibility.verdict import Reason
 from generators.options import Options
 from generators.options_together import refuse_together
-from generators.web_page.capture import capture
-from generators.web_page.case import Asked, NotCaptured
-from generators.web_page.case import captured as asked_so_far
-from generators.web_page.known import known_of
-from generators.web_page.seal import require_page
 from hardware.detection import detect
 from hardware.errors import ModelError, OutputError, UsageError
 from hardware.evidence.pages import keep_seal, read_seal
-from reports.web_page import making, rendering
-from reports.web_page.making import serve, write_page, write_web_page
-from reports.web_page.rendering import render, script_text
+from hwcompat.plugins.web_page import making, rendering
+from hwcompat.plugins.web_page.capture import capture
+from hwcompat.plugins.web_page.case import Asked, NotCaptured
+from hwcompat.plugins.web_page.case import captured as asked_so_far
+from hwcompat.plugins.web_page.known import known_of
+from hwcompat.plugins.web_page.making import serve, write_page, write_web_page
+from hwcompat.plugins.web_page.rendering import render, script_text
+from hwcompat.plugins.web_page.seal import require_page
 
 
 def block(text: str, name: str) -> str:

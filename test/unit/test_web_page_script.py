@@ -11,7 +11,7 @@ from in_node import asked, needs_node
 
 from hardware.compare import ReferenceNotFinite, compare
 from hardware.software_adapters import SOFTWARE_ADAPTERS, TOLD, adapter_conditions, adapter_name, is_software
-from reports.web_page.rendering import SCRIPTS
+from hwcompat.plugins.web_page.rendering import SCRIPTS
 
 pytestmark = needs_node
 

@@ -22,7 +22,7 @@ from .drawing import HERE, ROOT
 
 QUICK = ("test/unit", "test/meta", "test/recorded")
 _WHOLE_RUNS = ("test/device", "test/browser")
-_SOURCES = ("hardware", "generators", "reports")
+_SOURCES = ("hardware", "generators", "reports", "hwcompat")
 _IN_PROCESS = """
 [run]
 disable_warnings = no-data-collected, module-not-measured

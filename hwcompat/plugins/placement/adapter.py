@@ -1,0 +1,272 @@
+"""`HardwareAdapter`: which device of which vendor has the memory and the speed that something needs, and why others
+don't. The names are those of earlier abstraction layers; the figures have a source each, or are `None`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hardware.errors import UsageError, did_you_mean, echo
+from hardware.target import HardwareVendor, vendor_named
+
+from .device import Device, Figure
+from .devices import PRECISIONS, devices_of, free_now
+from .problem import room_of
+
+if TYPE_CHECKING:
+    from hardware.detection import HardwareInfo, ProbeResult
+
+GB = 2**30
+"""What earlier layers called a gigabyte."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What is known of a device: memory in units of 2^30 bytes, TFLOPS by precision, 10^9 bytes a second."""
+
+    device_name: str
+    memory_gb: float | None
+    free_memory_gb: float | None
+    tflops: dict[str, Figure]
+    bandwidth_gbps: Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimalDevice:
+    """The device that was chosen; false where none fits. `reasons` says of every other device why it isn't it.
+
+    `vendor` is `None` for a maker that isn't known here.
+    """
+
+    device: Device | None
+    vendor: HardwareVendor | None
+    capabilities: Capabilities | None
+    reasons: dict[str, str]
+    why: str
+
+    def __bool__(self) -> bool:
+        return self.device is not None
+
+    @property
+    def device_string(self) -> str:
+        """What torch calls it (`cuda:0`): ROCm's devices are called `cuda` there. Empty where there is none."""
+        if self.device is None:
+            return ""
+        name = self.device.selector
+        return name.replace("rocm:", "cuda:", 1) if self.device.target == "rocm" else name
+
+
+class HardwareAdapter:
+    """Devices of all vendors of a machine behind one question.
+
+    With `enable_hal` devices of all vendors are looked at; without it those that this torch was built for, and the
+    processor. The inventory is read once; memory that is free is asked each time.
+    """
+
+    def __init__(self, enable_hal: bool = False, *, inventory: HardwareInfo | None = None) -> None:
+        self._hal = enable_hal
+        self._given = inventory
+
+    @functools.cached_property
+    def inventory(self) -> HardwareInfo:
+        """The machine's, or the one that was given."""
+        from hardware.detection import detect
+
+        return self._given or detect()
+
+    def is_hal_enabled(self) -> bool:
+        """Whether devices of all vendors are looked at."""
+        return self._hal
+
+    def discover_devices(self) -> tuple[Device, ...]:
+        """Every device that is looked at, the processor first, with its figures and why it may be unusable."""
+        found = devices_of(self.inventory, free=None if self._given else free_now)
+        if self._hal:
+            return found
+        built_for = self.inventory.torch.kind
+        return tuple(one for one in found if one.target in ("cpu", "mps", built_for))
+
+    def get_optimal_device_hal(
+        self,
+        memory_requirement_gb: float,
+        compute_requirement_tflops: float,
+        preferred_vendors: Sequence[str | HardwareVendor] | None = None,
+        *,
+        precision: str = "float32",
+    ) -> OptimalDevice:
+        """The fastest device with so much free memory (2^30 bytes) and so many TFLOPS in a precision.
+
+        Vendors that are preferred come first, in their order, and others after them; of one vendor the accelerators
+        before the processor. An unknown speed meets no
+        requirement but 0: it isn't guessed, and the reason says how to measure it. Raises `UsageError`.
+        """
+        _check(memory_requirement_gb, compute_requirement_tflops, precision)
+        wanted = [vendor_named(one) for one in preferred_vendors or ()]
+        reasons: dict[str, str] = {}
+        fitting: list[Device] = []
+        devices = self.discover_devices()
+        for device in devices:
+            why = why_not(device, memory_requirement_gb * GB, compute_requirement_tflops, precision)
+            if why:
+                reasons[device.name] = why
+            else:
+                fitting.append(device)
+        fitting.sort(key=lambda one: _order(one, wanted, precision))
+        if not fitting:
+            asked = f"{memory_requirement_gb:g} GiB and {compute_requirement_tflops:g} TFLOPS in {precision}"
+            return OptimalDevice(
+                device=None, vendor=None, capabilities=None, reasons=reasons, why=f"no device here has {asked}"
+            )
+        chosen, *others = fitting
+        reasons |= {one.name: _why_after(chosen, one, wanted, precision) for one in others}
+        return OptimalDevice(
+            device=chosen,
+            vendor=_vendor(chosen),
+            capabilities=_capabilities(chosen),
+            reasons=reasons,
+            why=_absent(wanted, devices) + _why(chosen, wanted, precision),
+        )
+
+    def get_optimal_device_placement(
+        self, memory_gb: float, compute_tflops: float, preferred_vendor: str | HardwareVendor | None = None
+    ) -> list[str]:
+        """The older call: torch's names of all devices that fit, the best first; an empty list where none does."""
+        found: list[str] = []
+        wanted = [vendor_named(preferred_vendor)] if preferred_vendor else []
+        _check(memory_gb, compute_tflops, "float32")
+        fitting = [
+            one for one in self.discover_devices() if not why_not(one, memory_gb * GB, compute_tflops, "float32")
+        ]
+        for device in sorted(fitting, key=lambda one: _order(one, wanted, "float32")):
+            found.append(
+                OptimalDevice(device=device, vendor=None, capabilities=None, reasons={}, why="").device_string
+            )
+        return found
+
+    def get_cross_vendor_capabilities(self) -> dict[str, Any]:
+        """What all devices come to: how many (`cross_vendor_devices`), of whom (`vendor_distribution`), how much
+        memory is free on those that can be used (`available_memory_gb`, in 2^30 bytes, memory that is shared counted
+        once), and each device with its figures. What isn't known is `None`, and of no sum a part."""
+        devices = self.discover_devices()
+        usable = [one for one in devices if not one.unusable]
+        own = {one.name: room_of(one) for one in usable if not self._shares_memory(one)}
+        known = [value for value in own.values() if value is not None]
+        return {
+            "hal_enabled": self._hal,
+            "cross_vendor_devices": len(devices),
+            "usable_devices": len(usable),
+            "vendor_distribution": dict(Counter(str(_vendor(one) or one.vendor.lower()) for one in devices)),
+            "available_memory_gb": round(sum(known) / GB, 2) if known else None,
+            "memory_unknown": sorted(name for name, value in own.items() if value is None),
+            "device_details": [
+                {
+                    "name": one.name,
+                    "vendor": str(_vendor(one) or one.vendor.lower()),
+                    "unusable": one.unusable,
+                    "capabilities": _capabilities(one),
+                }
+                for one in devices
+            ],
+        }
+
+    def _shares_memory(self, device: Device) -> bool:
+        """Whether a device's memory is the processor's, which is counted already."""
+        unified = {one.model for one in self.inventory.accelerators if one.memory_type == "unified"}
+        return device.target != "cpu" and device.device_name in unified
+
+    def probe(self, device: Device) -> ProbeResult:
+        """Compute three numbers on a device of this machine: only that says that it can be used."""
+        from hardware.detection import probe
+
+        return probe(device.selector)
+
+
+def auto_detect_best_adapter(inventory: HardwareInfo | None = None) -> HardwareAdapter:
+    """An adapter for what is here: over all vendors where devices of several can be used, else over torch's own."""
+    adapter = HardwareAdapter(enable_hal=True, inventory=inventory)
+    vendors = {one.vendor for one in adapter.discover_devices() if one.target != "cpu" and not one.unusable}
+    return adapter if len(vendors) > 1 else HardwareAdapter(enable_hal=False, inventory=inventory)
+
+
+def why_not(device: Device, memory_bytes: float, tflops: float, precision: str) -> str:
+    """Why a device doesn't do: how much is missing of what, or what isn't known; empty where it does."""
+    if device.unusable:
+        return f"it can't be used: {device.unusable}"
+    found = []
+    room = room_of(device)
+    if memory_bytes and room is None:
+        found.append(f"its memory isn't known: {device.memory_total.reason or device.memory_free.reason}")
+    elif room is not None and room < memory_bytes:
+        found.append(f"{(memory_bytes - room) / GB:.1f} GiB of memory missing ({room / GB:.1f} GiB are free)")
+    speed = device.tflops.get(precision, Figure(reason=f"nothing is known of {precision}"))
+    if tflops and speed.value is None:
+        fix = f"python -m hardware stress {device.selector} --keep measures it"
+        found.append(f"its speed in {precision} isn't known ({speed.reason}); {fix}")
+    elif speed.value is not None and speed.value < tflops:
+        found.append(f"{tflops - speed.value:.3g} TFLOPS missing ({speed.value:.3g} in {precision}, {speed.source})")
+    return "; ".join(found)
+
+
+def _check(memory_gb: float, tflops: float, precision: str) -> None:
+    for value, what in ((memory_gb, "memory"), (tflops, "compute")):
+        if not 0 <= value < float("inf"):
+            raise UsageError(f"{value!r} is no requirement of {what}", fix="Give a number from 0 on.")
+    if precision not in PRECISIONS:
+        fix = f"{did_you_mean(precision, PRECISIONS)} Known: {', '.join(PRECISIONS)}.".strip()
+        raise UsageError(f"{echo(precision)} is no precision of a rate", fix=fix)
+
+
+def _order(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> tuple[int, bool, float, float, str]:
+    vendor = _vendor(device)
+    place = wanted.index(vendor) if vendor in wanted else len(wanted)
+    speed = device.tflops.get(precision, Figure()).value
+    return place, device.target == "cpu", -(speed or 0.0), -(room_of(device) or 0), device.name
+
+
+def _why(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> str:
+    speed = device.tflops.get(precision, Figure())
+    fast = f"{speed.value:.3g} TFLOPS in {precision} ({speed.source})" if speed.value else "its speed isn't known"
+    liked = "of a preferred vendor; " if _vendor(device) in set(wanted) else ""
+    return f"{liked}{(room_of(device) or 0) / GB:.1f} GiB free, {fast}"
+
+
+def _absent(wanted: Iterable[HardwareVendor], devices: Iterable[Device]) -> str:
+    """Which preferred vendors have no device here."""
+    here = {_vendor(one) for one in devices}
+    missing = [str(one) for one in wanted if one not in here]
+    return f"no device of the preferred vendor {' or '.join(missing)} is here; " if missing else ""
+
+
+def _why_after(chosen: Device, other: Device, wanted: Sequence[HardwareVendor], precision: str) -> str:
+    """Why a device that fits isn't the one: by the first of what decides in which they differ."""
+    before, after = _order(chosen, wanted, precision), _order(other, wanted, precision)
+    told = (
+        f"{chosen.name} is of a preferred vendor",
+        f"{chosen.name} is an accelerator",
+        f"{chosen.name} is faster" if other.tflops.get(precision, Figure()).value else "its speed isn't known",
+        f"{chosen.name} has more memory",
+        f"{chosen.name} is as good, and comes first",
+    )
+    return "it fits; " + next(why for why, one, two in zip(told, before, after, strict=True) if one != two)
+
+
+def _vendor(device: Device) -> HardwareVendor | None:
+    name = device.vendor.lower()
+    return HardwareVendor(name) if name in list(HardwareVendor) else None
+
+
+def _capabilities(device: Device) -> Capabilities:
+    def gb(figure: Figure) -> float | None:
+        return None if figure.value is None else round(figure.value / GB, 2)
+
+    return Capabilities(
+        device_name=device.device_name,
+        memory_gb=gb(device.memory_total),
+        free_memory_gb=gb(device.memory_free),
+        tflops=dict(device.tflops),
+        bandwidth_gbps=device.bandwidth_gbps,
+    )

@@ -1,0 +1,118 @@
+"""`Split` and `DeviceMesh`: along which axes a model is split, and which device stands where.
+
+Ranks are numbered so that `tensor` runs fastest and `pipeline` slowest: who talks most are neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.plugins.placement.device import Device
+
+AXES = ("pipeline", "data", "tensor")
+"""From the slowest to the fastest in the numbering of ranks."""
+AUTO = "auto"
+MOST_RANKS = 4096
+"""More is a slip of the pen: no one reads a plan of so many devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """How many parts along each axis: `data` copies of the model share a batch, `tensor` ranks share each layer,
+    `pipeline` stages share the layers."""
+
+    pipeline: int = 1
+    data: int = 1
+    tensor: int = 1
+
+    @property
+    def size(self) -> int:
+        """How many ranks that takes."""
+        return self.pipeline * self.data * self.tensor
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The sizes in the order of `AXES`."""
+        return self.pipeline, self.data, self.tensor
+
+    def __str__(self) -> str:
+        parts = [f"{axis}={size}" for axis, size in zip(AXES, self.shape, strict=True) if size > 1]
+        return ",".join(parts) or "one device"
+
+    @classmethod
+    def parse(cls, text: str) -> Split | None:
+        """The split that `data=2,tensor=2` means; None for `auto`. Raises `UsageError`."""
+        if text.strip().lower() == AUTO:
+            return None
+        sizes: dict[str, int] = {}
+        for part in text.split(","):
+            name, _, size = (one.strip() for one in part.partition("="))
+            if name not in AXES:
+                raise UsageError(
+                    f"{echo(name)} is no axis of a mesh",
+                    fix=did_you_mean(name, AXES) or "Write for example data=2,tensor=2, or auto.",
+                )
+            if name in sizes:
+                raise UsageError(f"the axis {name} is given twice", fix="Give each axis once.")
+            if not (size.isascii() and size.isdigit() and len(size) < 6 and int(size) > 0):
+                raise UsageError(f"{echo(size)} is no size of {name}", fix=f"Write a whole number: {name}=2.")
+            sizes[name] = int(size)
+        split = cls(**sizes)
+        if split.size > MOST_RANKS:
+            raise UsageError(f"a mesh of {split.size} ranks is too large", why=f"{MOST_RANKS} are the most")
+        return split
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMesh:
+    """Devices by rank, and how they are split. A value: two meshes of the same devices and split are equal.
+
+    Raises `UsageError` where the devices aren't as many as the split has ranks, or one stands there twice.
+    """
+
+    devices: tuple[Device, ...]
+    split: Split
+
+    def __post_init__(self) -> None:
+        if len(self.devices) != self.split.size:
+            raise UsageError(
+                f"{self.split} takes {self.split.size} device(s), and {len(self.devices)} are given",
+                fix="Choose sizes whose product is the number of devices.",
+            )
+        names = [one.name for one in self.devices]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise UsageError(f"{echo(twice)} stands in the mesh twice", fix="Name each device once.")
+
+    def coordinates(self, rank: int) -> tuple[int, int, int]:
+        """Where a rank stands on `AXES`."""
+        stage, rest = divmod(rank, self.split.data * self.split.tensor)
+        copy, part = divmod(rest, self.split.tensor)
+        return stage, copy, part
+
+    def rank_at(self, stage: int, copy: int, part: int) -> int:
+        """The rank at coordinates in the order of `AXES`."""
+        return (stage * self.split.data + copy) * self.split.tensor + part
+
+    def groups(self, axis: str) -> tuple[tuple[int, ...], ...]:
+        """The ranks that differ along one axis alone, group by group; none where the axis has a size of 1."""
+        return groups_of(self.split.shape, axis)
+
+
+def groups_of(shape: Sequence[int], axis: str) -> tuple[tuple[int, ...], ...]:
+    """The ranks of a mesh of this shape (in the order of `AXES`) that differ along one axis alone, group by group."""
+    place = AXES.index(axis)
+    if shape[place] == 1:
+        return ()
+    strides = [math.prod(shape[one + 1 :]) for one in range(len(shape))]
+    others = [range(size) if one != place else range(1) for one, size in enumerate(shape)]
+    return tuple(
+        tuple(
+            sum(at * stride for at, stride in zip(where, strides, strict=True)) + step * strides[place]
+            for step in range(shape[place])
+        )
+        for where in itertools.product(*others)
+    )

@@ -1,0 +1,316 @@
+"""Plans a mesh: which device is which rank, which layers it holds, whether they fit, and why not where it can't be.
+
+Pure: figures in, a plan or a refusal out. An unknown figure of a device is never guessed: the plan then says that it
+isn't shown to fit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hardware.errors import UsageError
+from hardware.plain_text import size_text
+from hwcompat.plugins.placement.device import Device
+
+from .axes import AXES, DeviceMesh, Split
+from .communication import COLLECTIVES, Group, group_of, kind_of, why_not
+from .cutting import cut
+from .figures import ModelFigures
+
+RESERVE = 0.1
+"""The share of a device's memory that a plan leaves to activations, caches and the runtime, which aren't counted."""
+_FIX = "Choose other sizes, or --mesh auto."
+
+
+class MeshRefused(UsageError):
+    """No such mesh can be; `why` has every reason, not the first alone."""
+
+
+class DoesntFit(MeshRefused):
+    """The mesh could be, but for the memory of its devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankPlan:
+    """One rank: its device, where it stands on `AXES`, its layers [first, stop), and whether it holds what runs in
+    front of the layers and behind them. `parameter_bytes` is what it holds, `room_bytes` what its device has for
+    parameters; None if unknown."""
+
+    rank: int
+    device: Device
+    coordinates: tuple[int, int, int]
+    layers: tuple[int, int]
+    is_first: bool
+    is_last: bool
+    parameter_bytes: int
+    room_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshPlan:
+    """A mesh for one model: rank by rank, whom each talks to, and the reasons for all of it.
+
+    `left_out` says of devices that were there why they have no rank; `rejected` of splits that `auto` looked at
+    first, why they weren't taken.
+    """
+
+    model: str
+    dtype: str
+    total_bytes: int
+    mesh: DeviceMesh
+    ranks: tuple[RankPlan, ...]
+    groups: tuple[Group, ...]
+    reasons: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
+
+    @property
+    def stages(self) -> tuple[tuple[int, int], ...]:
+        """Layers [first, stop) of each stage."""
+        return tuple(dict.fromkeys(one.layers for one in self.ranks))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, as `schemas/mesh.json` has them under `plan`."""
+        ranks = [
+            {
+                "rank": one.rank,
+                "device": one.device.name,
+                "device_name": one.device.device_name,
+                "target": one.device.selector,
+                "vendor": one.device.vendor,
+                **dict(zip(AXES, one.coordinates, strict=True)),
+                "layers": list(one.layers),
+                "holds_embeddings": one.is_first,
+                "holds_head": one.is_last,
+                "parameter_bytes": one.parameter_bytes,
+                "room_bytes": one.room_bytes,
+            }
+            for one in self.ranks
+        ]
+        return {
+            "model": self.model,
+            "dtype": self.dtype,
+            "total_bytes": self.total_bytes,
+            "split": dict(zip(AXES, self.mesh.split.shape, strict=True)),
+            "ranks": ranks,
+            "groups": [asdict(one) | {"ranks": list(one.ranks)} for one in self.groups],
+            "reasons": list(self.reasons),
+            "left_out": list(self.left_out),
+            "rejected": list(self.rejected),
+        }
+
+
+def plan_mesh(
+    devices: Sequence[Device], figures: ModelFigures, wanted: Split | None, *, reserve: float = RESERVE
+) -> MeshPlan:
+    """The mesh of `wanted` sizes on some of these devices; without, the one of fewest devices that fits.
+
+    `reserve` is the share of each device's memory that stays free. Raises `MeshRefused` with every reason.
+    """
+    left_out = [why for why in map(why_not, devices) if why]
+    usable = [one for one in devices if not why_not(one)]
+    if wanted is not None:
+        return _planned(usable, figures, wanted, reserve, left_out)
+    rejected: list[str] = []
+    for split in _candidates(len(usable)):
+        try:
+            return _planned(usable, figures, split, reserve, left_out, rejected)
+        except MeshRefused as refusal:
+            rejected.append(refusal.why if refusal.why.startswith(f"{split}:") else f"{split}: {refusal.why}")
+    raise DoesntFit(
+        f"{figures.name} fits no mesh of these {len(usable)} device(s)",
+        why="; ".join([*_briefly(rejected), *left_out]) or "there is none",
+        fix="Plan with more devices, or in a smaller precision: --precision bfloat16.",
+    )
+
+
+def _briefly(told: Sequence[str], most: int = 6, what: str = "splits") -> list[str]:
+    more = len(told) - most
+    return [*told[:most], *([f"and {more} more {what}"] if more > 0 else [])]
+
+
+def _candidates(count: int) -> list[Split]:
+    """All splits without copies, fewest devices first; of as many, more by tensor: those compute at once."""
+    pairs = [(p, t) for p in range(1, count + 1) for t in range(1, count // p + 1)]
+    return [Split(pipeline=p, tensor=t) for p, t in sorted(pairs, key=lambda one: (one[0] * one[1], one[0]))]
+
+
+def _planned(
+    devices: Sequence[Device],
+    figures: ModelFigures,
+    split: Split,
+    reserve: float,
+    left_out: Sequence[str],
+    rejected: Sequence[str] = (),
+) -> MeshPlan:
+    problems = [*_of_model(figures, split), *_too_few(devices, split)]
+    chosen = [] if problems else _stages_of_devices(devices, split, problems)
+    if problems:
+        raise MeshRefused(f"{figures.name} can't be split by {split}", why="; ".join(problems), fix=_FIX)
+    mesh = DeviceMesh(devices=tuple(one for stage in chosen for one in stage), split=split)
+    rooms = [[_room(one, reserve) for one in stage] for stage in chosen]
+    unknown = [
+        one for one, room in zip(mesh.devices, (one for stage in rooms for one in stage), strict=True) if room is None
+    ]
+    if unknown:
+        weights = [1.0] * len(chosen)
+    else:
+        weights = [float(min(filter(None, rooms_of_stage))) for rooms_of_stage in rooms]
+    stages = cut(figures, split.tensor, weights)
+    ranks = _ranks(mesh, stages, figures, reserve)
+    if tight := [
+        _too_tight(one) for one in ranks if one.room_bytes is not None and one.parameter_bytes > one.room_bytes
+    ]:
+        raise DoesntFit(
+            f"{figures.name} doesn't fit when split by {split}", why="; ".join(_briefly(tight, 2, "ranks")), fix=_FIX
+        )
+    idle = [one.name for one in devices if one not in mesh.devices]
+    return MeshPlan(
+        model=figures.name,
+        dtype=figures.dtype,
+        total_bytes=figures.total_bytes,
+        mesh=mesh,
+        ranks=ranks,
+        groups=_groups(mesh),
+        reasons=tuple(_reasons(figures, mesh, stages, unknown, reserve)),
+        left_out=(*left_out, *([f"{', '.join(idle)}: not needed by {split}"] if idle else [])),
+        rejected=tuple(_briefly(rejected)),
+    )
+
+
+def _of_model(figures: ModelFigures, split: Split) -> list[str]:
+    """What of the model itself stands against a split."""
+    problems = []
+    if split.tensor > 1 and not figures.tensor_plan:
+        problems.append(f"tensor={split.tensor}: {figures.no_tensor or 'the model has no tensor plan'}")
+    elif split.tensor > 1:
+        uneven = [f"{size} {name}" for name, size in figures.divided.items() if size % split.tensor]
+        if uneven:
+            told = ", ".join(_briefly(uneven, 2, "sizes"))
+            problems.append(f"tensor={split.tensor}: {split.tensor} doesn't divide {told}")
+    if split.pipeline > 1 and figures.no_pipeline:
+        problems.append(f"pipeline={split.pipeline}: {figures.no_pipeline}")
+    elif split.pipeline > len(figures.layers):
+        problems.append(f"pipeline={split.pipeline}: the model has {len(figures.layers)} layer(s), fewer than stages")
+    if figures.batch is not None and figures.batch % split.data:
+        problems.append(f"data={split.data}: a batch of {figures.batch} can't be divided by {split.data}")
+    return problems
+
+
+def _too_few(devices: Sequence[Device], split: Split) -> list[str]:
+    if len(devices) >= split.size:
+        return []
+    return [f"it takes {split.size} device(s), and {len(devices)} are here"]
+
+
+def _stages_of_devices(devices: Sequence[Device], split: Split, problems: list[str]) -> list[list[Device]]:
+    """The devices of each stage: of one kind each, those of a kind side by side, the roomiest first.
+
+    Where that can't be, the reason is added to `problems`.
+    """
+    size = split.data * split.tensor
+    kinds: dict[str, list[Device]] = {}
+    for one in sorted(devices, key=lambda device: -(device.memory_total.value or 0)):
+        kinds.setdefault(kind_of(one), []).append(one)
+    blocks: list[list[Device]] = []
+    for _, members in sorted(kinds.items(), key=lambda one: (-len(one[1]), one[0])):
+        if size > 1 and members[0].target not in COLLECTIVES:
+            continue
+        blocks += [members[at : at + size] for at in range(0, len(members) - size + 1, size)]
+    if len(blocks) >= split.pipeline:
+        order = {kind: place for place, kind in enumerate(dict.fromkeys(kind_of(block[0]) for block in blocks))}
+        roomiest = sorted(blocks, key=lambda block: -min(one.memory_total.value or 0 for one in block))
+        return sorted(roomiest[: split.pipeline], key=lambda block: order[kind_of(block[0])])
+    counts = ", ".join(f"{len(members)} of {kind}" for kind, members in kinds.items())
+    problems.append(
+        f"{split} takes {split.pipeline} stage(s) of {size} device(s) of one kind, and there are {counts}: devices "
+        "of different vendors have no collectives in common (NCCL, RCCL and oneCCL don't speak to one another), "
+        "so that they can be joined as stages of a pipeline only"
+    )
+    return []
+
+
+def _room(device: Device, reserve: float) -> int | None:
+    memory = device.memory_total.value
+    return None if memory is None else int(memory * (1 - reserve))
+
+
+def _ranks(
+    mesh: DeviceMesh, stages: Sequence[tuple[int, int]], figures: ModelFigures, reserve: float
+) -> tuple[RankPlan, ...]:
+    found = []
+    for rank, device in enumerate(mesh.devices):
+        where = mesh.coordinates(rank)
+        first, stop = stages[where[0]]
+        found.append(
+            RankPlan(
+                rank=rank,
+                device=device,
+                coordinates=where,
+                layers=(first, stop),
+                is_first=first == 0,
+                is_last=stop == len(figures.layers),
+                parameter_bytes=figures.part_bytes(first, stop, mesh.split.tensor),
+                room_bytes=_room(device, reserve),
+            )
+        )
+    return tuple(found)
+
+
+def _too_tight(rank: RankPlan) -> str:
+    held, room = size_text(rank.parameter_bytes), size_text(rank.room_bytes)
+    return f"rank {rank.rank} would hold {held} on {rank.device.name}, which has {room} for it"
+
+
+def _groups(mesh: DeviceMesh) -> tuple[Group, ...]:
+    found = []
+    for axis in ("tensor", "data"):
+        found += [group_of(axis, ranks, [mesh.devices[one] for one in ranks]) for ranks in mesh.groups(axis)]
+    for ranks in mesh.groups("pipeline"):
+        for pair in itertools.pairwise(ranks):
+            found.append(group_of("pipeline", pair, [mesh.devices[one] for one in pair]))
+    return tuple(found)
+
+
+def _reasons(
+    figures: ModelFigures,
+    mesh: DeviceMesh,
+    stages: Sequence[tuple[int, int]],
+    unknown: Sequence[Device],
+    reserve: float,
+) -> list[str]:
+    split, reasons = mesh.split, []
+    if split.tensor > 1:
+        whole = figures.total_bytes - figures.part_bytes(0, len(figures.layers), split.tensor)
+        divided = size_text(-(-whole * split.tensor // (split.tensor - 1)))
+        reasons.append(
+            f"tensor: {divided} are divided by {figures.tensor_plan}; every rank of a group holds the rest"
+        )
+    if split.data > 1:
+        reasons.append(f"data: {split.data} copies of the model, each with its share of the batch")
+    if split.pipeline > 1:
+        sizes = Counter(stop - first for first, stop in stages)
+        if len(sizes) > 1:
+            reasons.append("pipeline: stages are uneven, so that the fullest device is as empty as it can be")
+        else:
+            reasons.append("pipeline: stages have as many layers each")
+        kinds = list(dict.fromkeys(kind_of(one) for one in mesh.devices))
+        if len(kinds) > 1:
+            reasons.append(f"pipeline: {' and '.join(kinds)} are joined as stages, by memory of the host")
+    machines = sorted({one.name.rpartition("/")[0] for one in mesh.devices if one.target != "cpu"})
+    if len(machines) > 1:
+        reasons.append(
+            f"machines: {' and '.join(filter(None, machines))}; how fast the links between them are isn't known"
+        )
+    for one in unknown:
+        why = one.memory_total.reason or "not reported"
+        reasons.append(f"memory of {one.name} isn't known ({why}): it isn't shown that its part fits")
+    if not unknown:
+        reasons.append(
+            f"memory: {reserve:.0%} of each device is left to activations and caches, which aren't counted"
+        )
+    return reasons

@@ -1,0 +1,182 @@
+"""What runs as one rank: joins the others, builds its part of each case's model, computes, and writes what came out,
+what it held and what it said to others. `python -m hwcompat.plugins.placement.mesh.rank FOLDER RANK RANKS`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hardware.backends.factory import get_backend
+from hardware.model.tensors import to_tensors
+from hardware.target import Target
+from hardware.whole_file import write_whole
+
+from .building import built, split_by_tensor
+from .case import (
+    CHECKPOINT,
+    FACTS_FILE,
+    FAILURE_FILE,
+    JOB_FILE,
+    OUTPUT_FILE,
+    PROGRESS_FILE,
+    SEED_FILE,
+    TORCH_AXES,
+    MeshCase,
+    MeshJob,
+)
+from .communication import COLLECTIVES
+from .outline import outline_of
+from .running import Runner
+from .stage import Stage
+from .starter import end_with_starter
+
+
+class Progress:
+    """Where this rank is, in a file for whoever waits for it: the step, and how many times it has talked."""
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        self._calls = 0
+        self._step = ""
+
+    def step(self, name: str) -> None:
+        """It is at this now."""
+        self._step = name
+        self._write()
+
+    def talked(self, _calls: int) -> None:
+        """It is about to talk to others."""
+        self._calls += 1
+        self._write()
+
+    def _write(self) -> None:
+        text = json.dumps([self._calls, self._step])
+        os.pwrite(self._handle, f"{text:<400}".encode()[:400], 0)
+
+
+def main(folder: Path, rank: int, ranks: int) -> None:
+    """Do all cases of the job in `folder`. Raises whatever a case raises."""
+    job = MeshJob.from_dict(json.loads((folder / JOB_FILE).read_text(encoding="utf-8")))
+    progress = Progress(folder / PROGRESS_FILE.format(rank))
+    progress.step("importing torch")
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    progress.step("joining the others")
+    dist.init_process_group(
+        _backend(job),
+        init_method=f"file://{folder / 'store'}",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=job.seconds),
+    )
+    for (
+        case
+    ) in job.cases:  # torch starts its threads for gradients once: whatever they work on has to be known by then
+        if rank < case.split.size:
+            device_of(case, rank)
+    meeting = dist.new_group(backend="gloo")  # where ranks only wait for one another, no device has a part in it
+    progress.step("writing checkpoints")
+    if rank == 0:
+        for model in sorted({case.model for case in job.cases if case.split.tensor > 1}):
+            built(job.models[model]).save_pretrained(folder / CHECKPOINT.format(model))
+    dist.barrier(group=meeting)
+    for number, case in enumerate(job.cases):
+        progress.step(f"{case.name}: joining")
+        mesh = _device_mesh(case, rank, ranks)
+        if rank < case.split.size:
+            run_case(job, number, folder, rank, mesh, progress)
+        dist.barrier(group=meeting)
+    progress.step("done")
+    dist.destroy_process_group()
+
+
+def _backend(job: MeshJob) -> str:
+    """torch's name of what all ranks talk by: gloo, and beside it what accelerators of one kind talk by."""
+    kinds = {kind for case in job.cases if len(case.kinds) == 1 for kind in case.kinds}
+    others = sorted(kinds & COLLECTIVES.keys() - {"cpu"})
+    device = {"rocm": "cuda"}
+    return ",".join(["cpu:gloo", *(f"{device.get(one, one)}:{COLLECTIVES[one]}" for one in others)])
+
+
+def _device_mesh(case: MeshCase, rank: int, ranks: int) -> Any:
+    """torch's own mesh of the case's ranks, which all ranks make together; those beyond it are no part of it."""
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+    kind = case.kinds[0] if len(case.kinds) == 1 and case.kinds[0] in COLLECTIVES else "cpu"
+    device_type = {"rocm": "cuda"}.get(kind, kind)
+    if device_type != "cpu" and rank < case.split.size:
+        getattr(torch, device_type).set_device(device_of(case, rank))
+    if case.split.size == ranks:
+        return init_device_mesh(device_type, case.split.shape, mesh_dim_names=TORCH_AXES)
+    places = torch.arange(case.split.size).reshape(case.split.shape)
+    return DeviceMesh(device_type, places, mesh_dim_names=TORCH_AXES)
+
+
+def device_of(case: MeshCase, rank: int) -> Any:
+    """The torch device of a rank's target."""
+    target: Any = get_backend(Target.parse(case.devices[rank]))
+    return target.torch_device()
+
+
+def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, progress: Progress) -> None:
+    """One case on this rank: builds, computes, and writes the arrays and the facts."""
+    import torch
+
+    case = job.cases[number]
+    model = job.models[case.model]
+    started = time.monotonic()
+    with np.load(folder / SEED_FILE.format(case.model)) as file:
+        arrays = {name: file[name] for name in file.files}
+    whole = {name: one.shape[0] for name, one in arrays.items()}
+    stage, copy, _ = mesh.get_coordinate()
+    share = min(whole.values()) // case.split.data
+    own = {name: one[copy * share : (copy + 1) * share] for name, one in arrays.items()}
+    outline = None
+    if case.split.pipeline > 1:
+        progress.step(f"{case.name}: learning how the model runs")
+        outline = outline_of(built(model, loud=False), to_tensors(own, "cpu", torch.float32))
+    progress.step(f"{case.name}: building")
+    if case.split.tensor > 1:
+        part = split_by_tensor(model, folder / CHECKPOINT.format(case.model), mesh["tp"])
+    else:
+        part = built(model)
+    device = device_of(case, rank)
+    by_host = mesh.device_type == "cpu"
+    made = None if outline is None else Stage(part, outline, case.stages[stage], device, by_host=by_host)
+    runner = Runner(case, model, part if made else part.to(device), made, mesh, own, arrays, progress)
+    found, facts = runner.run()
+    with (folder / OUTPUT_FILE.format(rank, number)).open("wb") as file:
+        np.savez(file, **found)  # type: ignore[arg-type] # names of outputs
+    facts |= {"rank": rank, "device": str(device), "coordinates": [stage, copy, mesh.get_coordinate()[2]]}
+    facts["seconds"] = round(time.monotonic() - started, 3)
+    write_whole(folder / FACTS_FILE.format(rank, number), json.dumps(facts))
+
+
+def guarded(folder: Path, rank: int, ranks: int) -> int:
+    """Run, and leave the reason of a failure in a file; returns the exit code."""
+    end_with_starter()
+    try:
+        main(folder, rank, ranks)
+    except BaseException as error:  # whatever it is, it is why this rank ended
+        said = {"at": time.time(), "type": type(error).__name__, "message": str(error)[:4000]}
+        write_whole(folder / FAILURE_FILE.format(rank), json.dumps(said))
+        if isinstance(error, KeyboardInterrupt):
+            return 2
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = guarded(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    sys.stdout.flush()
+    os._exit(code)  # the others may be waiting in a collective, and threads of gloo would wait for them

@@ -1,0 +1,234 @@
+"""Runs a rank's part of a model: forward, whom it is heard by, gradients; and says what it held and told others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardware.backends._loss import loss_weights
+from hardware.model.calls import forward, without_cache
+from hardware.model.outputs import nested, results
+from hardware.model.tensors import to_arrays, to_tensors
+from hardware.output_masks import masks_of
+
+from .axes import AXES
+from .building import plain_name, put_together, tensor_styles
+from .case import TORCH_AXES, MeshCase, MeshModel
+from .stage import Stage
+from .traffic import Traffic
+
+if TYPE_CHECKING:
+    import torch
+
+    from hardware.backends.base import Array
+
+DAMAGE = 1.25
+"""By what all parameters of one rank are multiplied, to see whether it is heard."""
+
+
+class Runner:
+    """A rank of one case. `own` are the inputs of its copy of the model, `whole` those of all copies."""
+
+    def __init__(
+        self,
+        case: MeshCase,
+        model: MeshModel,
+        part: torch.nn.Module,
+        stage: Stage | None,
+        mesh: Any,
+        own: Mapping[str, Array],
+        whole: Mapping[str, Array],
+        progress: Any,
+    ) -> None:
+        import torch
+
+        self.case, self.model, self.part, self.stage, self.mesh = case, model, part, stage, mesh
+        self.progress = progress
+        self.whole = whole
+        device = "cpu" if stage is not None else next(part.parameters()).device
+        if stage is not None and not stage.by_host:
+            device = stage.device
+        self.tensors = to_tensors(own, device, torch.float32)
+        self.axes = {mesh.get_group(own).group_name: axis for own, axis in zip(TORCH_AXES, AXES, strict=True)}
+        self.copy = mesh.get_coordinate()[1]
+        self.is_last = stage is None or stage.is_last
+
+    def run(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays by `out/NAME`, `heard/RANK/NAME` and `grad/NAME`, and plain facts."""
+        self._at("forward")
+        with self._watched() as traffic:
+            outputs = self._forward()
+        found = {f"out/{name}": one for name, one in self._gathered(outputs).items()}
+        held = self._held()
+        for rank in range(self.case.split.size):
+            self._at(f"listening to rank {rank}")
+            with self._damaged(rank):
+                heard = self._gathered(self._forward())
+            found |= {f"heard/{rank}/{name}": one for name, one in heard.items()}
+        facts = {"held": held, "forward": _told(traffic)}
+        if self.case.gradients:
+            self._at("backward")
+            with self._watched() as traffic:
+                self._backward()
+            facts["backward"] = _told(traffic)
+            found |= {f"grad/{name}": one for name, one in self._gradients().items()}
+        return found, facts
+
+    def _at(self, what: str) -> None:
+        self.progress.step(f"{self.case.name}: {what}")
+
+    def _watched(self) -> Traffic:
+        return Traffic(self.axes, self.progress.talked)
+
+    def _held(self) -> list[dict[str, Any]]:
+        return [
+            {"name": plain_name(name), "shape": list(one.shape), "bytes": one.numel() * one.element_size()}
+            for name, one in self.part.named_parameters()
+            if not one.is_meta
+        ]
+
+    @contextmanager
+    def _damaged(self, rank: int) -> Iterator[None]:
+        """Where this is that rank, all its parameters are wrong for a while."""
+        import torch
+
+        if self.mesh.get_rank() != rank:
+            yield
+            return
+        kept = [(one, one.detach().clone()) for one in self.part.parameters() if not one.is_meta]
+        with torch.no_grad():
+            for one, _ in kept:
+                one.mul_(DAMAGE)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for one, before in kept:
+                    one.copy_(before)
+
+    # One pass
+
+    def _forward(self) -> dict[str, torch.Tensor]:
+        """The outputs of this copy by name; empty on any stage but the last."""
+        import torch
+
+        with torch.no_grad():
+            if self.stage is None:
+                return forward(self.part, self.tensors)
+            return self._through_pipeline(None)
+
+    def _through_pipeline(self, loss: Any, target: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+        assert self.stage is not None
+        split, stage = self.case.split, self.stage
+        device = next(iter(self.tensors.values())).device
+        pipe = PipelineStage(
+            stage.module, self.mesh.get_coordinate()[0], split.pipeline, device, group=self.mesh.get_group("pp")
+        )
+        schedule = ScheduleGPipe(pipe, self.case.microbatches, loss_fn=loss, scale_grads=False)
+        first = () if not stage.is_first else (next(iter(self.tensors.values())),)
+        given = schedule.step(*first, target=target if stage.is_last else None, **self.tensors)
+        if not stage.is_last:
+            return {}
+        given = given if isinstance(given, tuple | list) else (given,)
+        return dict(zip(stage.outputs, given, strict=True))
+
+    def _gathered(self, outputs: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+        """Outputs of all copies, one behind the other, on the ranks of the last stage."""
+        import torch
+
+        if self.case.split.data == 1 or not self.is_last:
+            return to_arrays(outputs)
+        return to_arrays({name: torch.cat(self._of_all("dp", one)) for name, one in sorted(outputs.items())})
+
+    # Gradients
+
+    def _weights(self, outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What each element of this copy's outputs weighs in the loss of the whole batch, as on one device; times
+        the number of copies, since gradients of copies are averaged."""
+        import torch
+
+        copies = self.case.split.data
+        numbers = {name: one for name, one in self.whole.items() if one.dtype.kind in "iub"}
+        masks = masks_of(self.model.masked_by, numbers)
+        found = {}
+        for name, one in outputs.items():
+            if not one.is_floating_point():
+                continue
+            shape = (one.shape[0] * copies, *one.shape[1:])
+            whole = loss_weights(shape, masks.get(name)) * copies
+            own = np.ascontiguousarray(whole[self.copy * one.shape[0] : (self.copy + 1) * one.shape[0]])
+            found[name] = torch.as_tensor(own).to(device=one.device, dtype=one.dtype)
+        return found
+
+    def _backward(self) -> None:
+        self.part.zero_grad(set_to_none=True)
+        if self.stage is None:
+            self._backward_of_copies()
+            return
+        weights = self._weights(self._forward())
+        self._through_pipeline(_weighed, _side_by_side(list(weights.values())) if weights else None)
+        self._average()
+
+    def _backward_of_copies(self) -> None:
+        from torch.nn.parallel import DistributedDataParallel
+
+        run: Any = self.part
+        if self.case.split.data > 1:
+            group = self.mesh.get_group("dp")
+            run = DistributedDataParallel(self.part, process_group=group, find_unused_parameters=True)
+        outputs = results(run(**nested(self.tensors), **without_cache(self.part)))
+        weights = self._weights(outputs)
+        total: Any = sum((outputs[name] * one).sum() for name, one in weights.items() if outputs[name].requires_grad)
+        total.backward()
+
+    def _average(self) -> None:
+        """What DDP does for a model that isn't a stage: the mean of the copies' gradients."""
+        import torch.distributed as dist
+
+        if self.case.split.data == 1:
+            return
+        for one in self.part.parameters():
+            if one.grad is not None:
+                dist.all_reduce(one.grad, group=self.mesh.get_group("dp"))
+                one.grad /= self.case.split.data
+
+    def _gradients(self) -> dict[str, Array]:
+        """This stage's gradients with all parts of a tensor split put together."""
+        named = {plain_name(name): one.grad for name, one in self.part.named_parameters() if one.grad is not None}
+        styles = tensor_styles(self.part) if self.case.split.tensor > 1 else {}
+        for name, (style, dim) in styles.items():
+            if name in named:
+                named[name] = put_together(self._of_all("tp", named[name]), style, dim)
+        return to_arrays(named)
+
+    def _of_all(self, axis: str, own: torch.Tensor) -> list[torch.Tensor]:
+        """The same tensor of every rank along an axis, in their order."""
+        import torch
+        import torch.distributed as dist
+
+        group = self.mesh.get_group(axis)
+        parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, own.contiguous(), group=group)
+        return parts
+
+
+def _weighed(outputs: Any, weights: torch.Tensor) -> torch.Tensor:
+    """The loss of one microbatch, whose weights of all outputs stand side by side."""
+    several = outputs if isinstance(outputs, tuple | list) else (outputs,)
+    return (_side_by_side([one for one in several if one.is_floating_point()]) * weights).sum()
+
+
+def _side_by_side(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Tensors of one batch as one, a row for each example: torch's schedules split a single target."""
+    import torch
+
+    return torch.cat([one.reshape(one.shape[0], -1) for one in tensors], dim=1)
+
+
+def _told(traffic: Traffic) -> dict[str, Any]:
+    return {"calls": dict(sorted(traffic.calls.items())), "bytes": dict(sorted(traffic.sizes.items()))}

@@ -1,0 +1,316 @@
+"""`ResourcePool`: what is asked of it is loaded once, shared, and kept below a budget of memory for each device."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from hardware.errors import UsageError, echo
+from hardware.target import Target
+
+from . import forks
+from .account import Limits
+from .calls import CallOutcome, run_all
+from .incident import Incident
+from .lease import Lease
+from .leaving import let_go, mark, needs_tending, tend
+from .library import model_loader, tokenizer_loader, weights_bytes
+from .loading import acquire
+from .memory import ReadMemory, read_device
+from .placing import budget_name, built_on, names_on, place_for
+from .snapshot import snapshot
+from .state import Entry, Key, Settings, State, Wanted, next_number
+
+_FRACTION = 0.8
+_WAIT_S = 60.0
+_HOST = "cpu"
+
+T = TypeVar("T")
+
+
+class ResourcePool:
+    """Resources by what they are called, one load each however many threads ask.
+
+    `budgets` are bytes by device (`cpu`, `cuda:1`; `cuda` is each of its kind); a device that isn't named gets
+    `fraction` of its memory, and none if its size is unknown. The promise, for each device: without one
+    of the resources that are there or being loaded, all others fit its budget. What is idle goes, the least recently
+    used first, from `low_memory` of a budget or of the device's memory on.
+
+    A load that finds no room waits `wait_s` seconds for others to let go, then raises `OutOfMemory`; one that could
+    only wait for ever raises at once. `memory` and `clock` are for tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        budgets: Mapping[str, int] | None = None,
+        fraction: float = _FRACTION,
+        low_memory: float = 0.8,
+        pressure: float = 0.9,
+        wait_s: float = _WAIT_S,
+        memory: ReadMemory = read_device,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        for device, count in (budgets or {}).items():
+            if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
+                raise UsageError(f"{echo(str(count))} is no budget for {echo(device)}", why="bytes are asked for")
+        own = {budget_name(device): count for device, count in (budgets or {}).items()}
+        shares = {"fraction": fraction, "low_memory": low_memory, "pressure": pressure}
+        for name, share in shares.items():
+            if not 0 < share <= 1:
+                raise UsageError(f"{name} is {share}", why="it is a share, above 0 and at most 1")
+        if low_memory > pressure or not wait_s >= 0:
+            raise UsageError("low_memory comes before pressure, and wait_s isn't negative")
+        self._state = State(
+            Settings(
+                budgets=own,
+                fraction=fraction,
+                limits=Limits(low_memory=low_memory, pressure=pressure),
+                wait_s=wait_s,
+                read_memory=memory,
+                now=clock,
+            )
+        )
+        self._forgotten: deque[tuple[Entry, int]] = deque()
+        forks.watch(self._state)
+
+    # Asking
+
+    def get_resource(
+        self,
+        resource_type: str,
+        resource_id: str | None = None,
+        constructor: Callable[[], T] | None = None,
+        *,
+        device: str = _HOST,
+        expected_bytes: int | None = None,
+    ) -> T:
+        """The resource of that type and id, made by `constructor` where it isn't there.
+
+        It stays in the pool as long as the caller refers to it; where that can't be seen (numbers, texts, plain lists
+        and mappings), take `lease`. `expected_bytes` is what it takes on `device`: room is made for it, and it counts
+        where the resource holds no tensors and no arrays. Raises what the constructor raises, to all who waited.
+        """
+        with self.lease(
+            resource_type, resource_id, constructor, device=device, expected_bytes=expected_bytes
+        ) as resource:
+            return resource
+
+    def get_model(
+        self,
+        model_type: str,
+        model_name: str,
+        constructor: Callable[..., Any] | None = None,
+        hardware_preferences: Mapping[str, Any] | None = None,
+        *,
+        device: str | Target | None = None,
+        expected_bytes: int | None = None,
+    ) -> Any:
+        """The model on the device that was chosen: `device`, what the preferences say, or the best that is here.
+
+        A constructor with a parameter `device` is given it, and a module is moved there; without a constructor
+        transformers loads `model_name`, a local folder or a cached name. It stays as `get_resource` says. Raises
+        `BackendUnavailable` where the device can't be used: nothing runs elsewhere instead.
+        """
+        with self.lease_model(
+            model_type, model_name, constructor, hardware_preferences, device=device, expected_bytes=expected_bytes
+        ) as model:
+            return model
+
+    def get_tokenizer(self, model_type: str, model_name: str, constructor: Callable[[], Any] | None = None) -> Any:
+        """The tokenizer of a model: from `constructor`, else from the local folder or cached name."""
+        key = Key(kind="tokenizer", type=model_type, id=model_name, device=_HOST)
+        build = constructor or tokenizer_loader(model_name)
+        with self._lease(Wanted(key=key, build=build, name_of=names_on(_HOST).name_of)) as tokenizer:
+            return tokenizer
+
+    def lease(
+        self,
+        resource_type: str,
+        resource_id: str | None = None,
+        constructor: Callable[[], T] | None = None,
+        *,
+        device: str = _HOST,
+        expected_bytes: int | None = None,
+    ) -> Lease[T]:
+        """`get_resource` with a promise: what is leased isn't released. `with pool.lease(…) as resource: …`"""
+        names = names_on(device)
+        key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names.device)
+        build = constructor or _nobody_makes(key)
+        return self._lease(Wanted(key=key, build=build, name_of=names.name_of, declared=expected_bytes))
+
+    def lease_model(
+        self,
+        model_type: str,
+        model_name: str,
+        constructor: Callable[..., Any] | None = None,
+        hardware_preferences: Mapping[str, Any] | None = None,
+        *,
+        device: str | Target | None = None,
+        expected_bytes: int | None = None,
+    ) -> Lease[Any]:
+        """`get_model` with the promise of a lease."""
+        place = place_for(device, hardware_preferences)
+        key = Key(kind="model", type=model_type, id=model_name, device=place.device, precision=place.precision)
+        make, estimated = constructor, None
+        if make is None:
+            if not place.names.torch_type:
+                raise UsageError(
+                    f"{place.device} runs no modules of torch, and that is what is loaded by name",
+                    fix="Give a constructor that makes the model for it.",
+                )
+            make = model_loader(model_type, model_name)
+            estimated = None if key in self._state.entries else weights_bytes(model_name)
+        wanted = Wanted(
+            key=key,
+            build=lambda: built_on(place, make),
+            name_of=place.names.name_of,
+            declared=expected_bytes,
+            estimated=estimated,
+            must_be_on=place.device,
+        )
+        return self._lease(wanted)
+
+    def _lease(self, wanted: Wanted) -> Lease[Any]:
+        if wanted.declared is not None and (isinstance(wanted.declared, bool) or wanted.declared < 0):
+            raise UsageError(f"expected_bytes is {wanted.declared}", why="bytes are asked for, 0 or more")
+        self._take_up_forgotten()
+        return Lease(acquire(self._state, wanted), self._release, self._forget)
+
+    def _release(self, entry: Entry, thread: int) -> None:
+        state = self._state
+        with state.lock:
+            entry.leases[thread] -= 1
+            if entry.leases[thread] <= 0:
+                del entry.leases[thread]
+            entry.last_used, entry.order = state.now(), next_number()
+            accounts = [state.accounts[device] for device in entry.size.bytes_by_device]
+            going = entry.dismissed and entry.is_idle
+            if going:
+                mark(state, entry)
+            to_tend = [] if going else [account for account in accounts if needs_tending(account)]
+            for account in accounts if entry.is_idle or going else ():
+                account.room.notify_all()
+        if going:
+            let_go(state, [entry], forced=True)
+        for account in to_tend:
+            tend(state, account)
+
+    def _forget(self, entry: Entry, thread: int) -> None:
+        self._forgotten.append((entry, thread))
+
+    def _take_up_forgotten(self) -> None:
+        """Release leases whose objects were dropped without it."""
+        while self._forgotten:
+            try:
+                entry, thread = self._forgotten.popleft()
+            except IndexError:  # another thread was faster
+                return
+            self._release(entry, thread)
+
+    # Letting go
+
+    def cleanup_unused_resources(self, max_age_minutes: float = 30) -> int:
+        """Release what is unused and wasn't requested for this many minutes. Return how many were released."""
+        if not (isinstance(max_age_minutes, int | float) and max_age_minutes >= 0):
+            raise UsageError(f"max_age_minutes is {echo(str(max_age_minutes))}", why="it is in minutes, 0 or more")
+        self._take_up_forgotten()
+        state = self._state
+        with state.lock:
+            oldest = state.now() - 60 * max_age_minutes
+            chosen = [one for one in state.entries.values() if one.is_idle and one.last_used <= oldest]
+            for entry in chosen:
+                mark(state, entry)
+        gone = let_go(state, chosen)
+        self._tend_all()
+        return gone
+
+    def clear(self) -> None:
+        """Forget everything: what is idle goes now, what has a lease with its last one, what is being loaded once
+        those who wait for it are done. Memory of what is still referred to stays counted until it is gone."""
+        self._take_up_forgotten()
+        state = self._state
+        with state.lock:
+            for load in state.loads.values():
+                load.dismissed = True
+            chosen = [one for one in state.entries.values() if one.is_idle]
+            staying = [one for one in state.entries.values() if not one.is_idle and one.leaver is None]
+            for entry in chosen:
+                mark(state, entry)
+            for entry in staying:
+                entry.dismissed = True
+                state.outgoing.add(entry)
+                del state.entries[entry.key]
+        let_go(state, chosen, forced=True)
+        self._tend_all()
+
+    def _tend_all(self) -> None:
+        for account in list(self._state.accounts.values()):
+            tend(self._state, account)
+
+    # Working and telling
+
+    def execute_concurrent(
+        self, calls: Iterable[Callable[[], Any]], max_workers: int | None = None
+    ) -> list[CallOutcome]:
+        """Run calls at once, which may ask this pool and run further calls; outcomes come in the order of the calls,
+        each with its value or the error that it raised."""
+        if max_workers is not None and max_workers < 1:
+            raise UsageError(f"max_workers is {max_workers}", why="at least one thread is needed")
+        outcomes = run_all(self._state, list(calls), max_workers)
+        for account in list(self._state.accounts.values()):
+            with self._state.lock:
+                to_tend = needs_tending(account)
+            if to_tend:  # what its threads still referred to, they don't any more
+                tend(self._state, account, urgent=True)
+        return outcomes
+
+    def get_stats(self) -> dict[str, Any]:
+        """Requests, loads, devices, resources and incidents at one moment, as JSON values. `snapshot.COUNTS` says
+        what each count means."""
+        self._take_up_forgotten()
+        return snapshot(self._state)
+
+    def check_memory(self) -> None:
+        """Look how full each device is now, and let idle resources go where low-memory mode says so."""
+        self._take_up_forgotten()
+        for account in list(self._state.accounts.values()):
+            account.read_at = None
+            tend(self._state, account, thorough=True)
+
+    def incidents(self) -> tuple[Incident, ...]:
+        """What a report should tell: low-memory mode, memory pressure, loads that failed; a hundred at most."""
+        with self._state.lock:
+            return tuple(self._state.incidents.values())
+
+
+def _nobody_makes(key: Key) -> Callable[[], Any]:
+    def refuse() -> Any:
+        raise UsageError(f"{key} isn't there", why="no constructor was given that makes it", fix="Give one.")
+
+    return refuse
+
+
+_global: list[ResourcePool] = []
+_global_lock = threading.Lock()
+
+
+def get_global_resource_pool() -> ResourcePool:
+    """The pool that all parts of a process share; made when it is first asked for."""
+    with _global_lock:
+        if not _global:
+            _global.append(ResourcePool())
+        return _global[0]
+
+
+def used_global_pool() -> ResourcePool | None:
+    """That pool, where anything was ever asked of it."""
+    with _global_lock:
+        pool = _global[0] if _global else None
+    return pool if pool is not None and pool.get_stats()["requests"] else None
+
+
+forks.watch_lock(_global_lock)

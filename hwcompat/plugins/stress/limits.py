@@ -1,0 +1,85 @@
+"""What the hardware could do at most, from `limits.toml`, the inventory, or nobody: then there is a reason."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .result import Limit
+
+if TYPE_CHECKING:
+    from hardware.accelerators.base import AcceleratorInfo
+    from hardware.system.cpu import CPUInfo
+    from hardware.system.memory import MemoryInfo
+
+_FILE = Path(__file__).with_name("limits.toml")
+_BYTES_OF_CHANNEL = 8  # a channel of DDR memory is 64 bits wide (JEDEC JESD79)
+
+
+@functools.cache
+def tables() -> Mapping[str, list[dict[str, Any]]]:
+    """The file's tables `accelerator` and `processor`."""
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+def accelerator_limit(name: str, precision: str) -> Limit:
+    """TFLOPS of a device in a precision."""
+    entry = _entry(name)
+    if entry is None:
+        return Limit(reason=f"no figure of {name or 'this device'} is in the table of limits")
+    if precision not in entry:
+        return Limit(reason=f"its maker gives no figure for {precision}")
+    return Limit(value=float(entry[precision]), source=entry["source"])
+
+
+def accelerator_bandwidth(name: str, device: AcceleratorInfo | None) -> Limit:
+    """10^9 bytes a second of a device's own memory: the table's figure, else the driver's."""
+    entry = _entry(name)
+    if entry is not None:
+        return Limit(value=float(entry["bandwidth"]), source=entry["source"])
+    if device is not None and device.bandwidth_gbps and not device.simulated:
+        return Limit(value=device.bandwidth_gbps, source="clock and width of its memory, as its driver says")
+    return Limit(reason=f"no figure of {name or 'this device'} is in the table of limits, nor does its driver tell")
+
+
+def _entry(name: str) -> dict[str, Any] | None:
+    return next((entry for entry in tables()["accelerator"] if name in entry["names"]), None)
+
+
+def processor_limit(cpu: CPUInfo, precision: str) -> Limit:
+    """TFLOPS of the processor: operations of a core in a cycle x cores x frequency."""
+    if precision != "float32":
+        return Limit(reason=f"what a core does of {precision} in a cycle isn't in the table of limits")
+    entry = next((one for one in tables()["processor"] if _suits(one, cpu)), None)
+    if entry is None:
+        return Limit(reason="what a core does in a cycle isn't known from its instruction sets")
+    cores = min(one for one in (cpu.cores, cpu.usable_threads) if one) if cpu.cores else None
+    frequency = cpu.boost_frequency_mhz or cpu.current_frequency_mhz
+    if cores is None or frequency is None:
+        return Limit(reason="the system doesn't report the cores and frequency")
+    which = "boost frequency" if cpu.boost_frequency_mhz else "frequency that the system tells, which may be exceeded"
+    value = entry["float32_per_cycle"] * cores * frequency * 1e6 / 1e12
+    source = (
+        f"{entry['instructions']} ({entry['why']}) x {cores} cores x {frequency:.0f} MHz ({which}); {entry['source']}"
+    )
+    return Limit(value=round(value, 4), source=source)
+
+
+def _suits(entry: Mapping[str, Any], cpu: CPUInfo) -> bool:
+    has, without = entry["instructions"] in cpu.instruction_sets, entry.get("without")
+    return cpu.vendor == entry["vendor"] and has and without not in cpu.instruction_sets
+
+
+def memory_limit(memory: MemoryInfo) -> Limit:
+    """10^9 bytes a second of main memory: channels x transfers x 8 bytes."""
+    if memory.speed_mts is None or memory.channels is None:
+        return Limit(
+            reason="the firmware doesn't report the speed and channels of the memory (a virtual machine seldom does)"
+        )
+    value = memory.channels * memory.speed_mts * _BYTES_OF_CHANNEL / 1000
+    return Limit(
+        value=value, source=f"{memory.channels} channels x {memory.speed_mts} MT/s x {_BYTES_OF_CHANNEL} bytes"
+    )

@@ -1,0 +1,255 @@
+"""`python -m hardware monitor`: what every device does now, as a live view or as a JSON object a line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any
+
+from hardware.errors import UsageError
+from hardware.own_commands import as_runnable
+from hardware.plain_text import json_text, printable
+from hardware.sampling import DeviceSample, HostSample, Sample, Sampler
+from hardware.software import is_installed
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+FORMATS = ("auto", "live", "json")
+
+_WIDE = 120
+_HISTORY = 16
+_BARS = "▁▂▃▄▅▆▇█"
+_HOT_C = 85.0
+_BUSY_PERCENT, _FULL_PERCENT = 60.0, 90.0
+
+
+def samples(sampler: Sampler, *, interval_s: float, duration_s: float | None, count: int | None) -> Iterator[Sample]:
+    """A sample every `interval_s` seconds, the first one at once, until `duration_s` or `count` is reached."""
+    began = due = time.monotonic()
+    taken = 0
+    while True:
+        yield sampler.sample()
+        taken += 1
+        due = max(due + interval_s, time.monotonic())  # a slow driver moves the clock; nothing is caught up
+        if (count is not None and taken >= count) or (duration_s is not None and due - began > duration_s - 1e-6):
+            return
+        time.sleep(max(due - time.monotonic(), 0.0))
+
+
+def chosen_format(format: str, stream: IO[str]) -> str:
+    """`live` or `json`: what was asked for, or what suits the stream. Raises `UsageError` where the view can't be."""
+    if format == "json" or (format == "auto" and not stream.isatty()):
+        return "json"
+    if not is_installed("rich"):
+        raise UsageError("the live view needs rich", fix="pip install rich, or take --format json.")
+    return "live"
+
+
+def monitor(sampler: Sampler, taken: Iterator[Sample], format: str) -> None:
+    """Show samples as they come on standard output; Ctrl-C is how it ends, and no error."""
+    try:
+        if format == "json":
+            for sample in taken:
+                print(json_text(sample.to_dict(), indent=None), flush=True)
+        else:
+            _live(taken)
+    except KeyboardInterrupt:
+        return
+    finally:
+        sampler.close()
+
+
+def _live(taken: Iterator[Sample]) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=sys.stdout, highlight=False)
+    view = View()
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            for sample in taken:
+                view.add(sample)
+                live.update(view.render(console.width, console.height), refresh=True)
+    finally:
+        if view.last is not None:  # the last look stays on the terminal
+            console.print(view.render(console.width))
+
+
+@dataclass
+class View:
+    """The table of the last sample, with what each device did before it."""
+
+    history: dict[tuple[str, int], deque[float | None]] = field(default_factory=dict)
+    last: Sample | None = None
+
+    def add(self, sample: Sample) -> None:
+        """Take the next sample."""
+        self.last = sample
+        _remember(self.history, ("cpu", 0), sample.host.cpu.compute_percent)
+        for device in sample.devices:
+            _remember(self.history, (device.vendor, device.index), device.compute_percent)
+
+    def render(self, width: int, height: int | None = None) -> RenderableType:
+        """What a terminal of `width` columns shows; `height` lines at most, with a word on what is left out."""
+        from rich.console import Group
+        from rich.text import Text
+
+        sample = self.last
+        if sample is None:
+            return Text("no sample yet")
+        wide = width >= _WIDE
+        table = _table(wide)
+        devices = list(sample.devices)
+        room = len(devices) if height is None else max(0, height - 8)
+        for cells in (self._cpu(sample.host, wide), self._ram(sample.host, wide)):
+            table.add_row(*map(_cell, cells))
+        table.add_section()
+        for device in devices[:room]:
+            table.add_row(*map(_cell, self._device(device, wide)))
+        lines: list[Any] = [Text(_heading(sample), style="bold", overflow="ellipsis", no_wrap=True), table]
+        if len(devices) > room:
+            lines.append(Text(f"{len(devices) - room} more devices; the terminal is too low to show them"))
+        if not devices:
+            lines.append(
+                Text(as_runnable("No driver lists an accelerator. Try: python -m hardware doctor"), style="dim")
+            )
+        silent = [one for one in devices[:room] if one.reason]
+        lines += [Text(_plain(f"{one.vendor} {one.index}: {one.reason}"), style="red") for one in silent]
+        lines += [Text(_plain(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]
+        return Group(*lines)
+
+    def _cpu(self, host: HostSample, wide: bool) -> list[Any]:
+        cpu = host.cpu
+        throttle = _throttling(cpu.throttle_reasons)
+        clock = "" if cpu.frequency_mhz is None else f"{cpu.frequency_mhz / 1000:.2f} GHz"
+        row = ["cpu", _temperature(cpu.temperature_c), _percent(cpu.compute_percent, wide), "–", _watts(cpu.power_w)]
+        if not wide:
+            return [*row, throttle]
+        name = ", ".join(filter(None, [host.cpu_model or "processor", clock]))
+        return [*row[:1], name, *row[1:3], sparkline(self.history.get(("cpu", 0), ())), *row[3:], throttle]
+
+    def _ram(self, host: HostSample, wide: bool) -> list[Any]:
+        memory = _memory(host.memory_used_bytes, host.memory_total_bytes, wide)
+        row = ["ram", "", "", memory, "", host.memory_reason]
+        return [*row[:1], "main memory", *row[1:3], "", *row[3:]] if wide else row
+
+    def _device(self, device: DeviceSample, wide: bool) -> list[Any]:
+        from rich.text import Text
+
+        name = f"{device.vendor} {device.index}"
+        model = device.model
+        if device.simulated and "simulated" not in model.lower():
+            model += " (simulated)"
+        if device.reason:
+            row = [name, "–", "–", "–", "–", Text("silent: below", style="red")]
+            return [name, model, "–", "–", self._spark(device), "–", "–", row[-1]] if wide else row
+        row = [
+            name,
+            _temperature(device.temperature_c),
+            _percent(device.compute_percent, wide),
+            _memory(device.memory_used_bytes, device.memory_total_bytes, wide),
+            _watts(device.power_w),
+            _throttling(device.throttle_reasons),
+        ]
+        return [name, model, *row[1:3], self._spark(device), *row[3:]] if wide else row
+
+    def _spark(self, device: DeviceSample) -> str:
+        return sparkline(self.history.get((device.vendor, device.index), ()))
+
+
+def sparkline(values: Any) -> str:
+    """Percentages as bars of a character each; a gap where there was none."""
+    last = len(_BARS) - 1
+    return "".join(" " if one is None else _BARS[min(last, max(0, round(one / 100 * last)))] for one in values)
+
+
+def _remember(history: dict[tuple[str, int], deque[float | None]], key: tuple[str, int], value: float | None) -> None:
+    history.setdefault(key, deque(maxlen=_HISTORY)).append(value)
+
+
+def _heading(sample: Sample) -> str:
+    clock = sample.time[11:19]
+    return f"{clock} UTC, running for {sample.elapsed_s:.0f} s. Ctrl-C ends it."
+
+
+def _table(wide: bool) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False, padding=(0, 1))
+    table.add_column("Device", no_wrap=True)
+    if wide:
+        table.add_column("Model", overflow="ellipsis", no_wrap=True, max_width=28)
+    table.add_column("Temp.", justify="right", no_wrap=True)
+    table.add_column("Use", no_wrap=True)
+    if wide:
+        table.add_column(f"Last {_HISTORY} looks", no_wrap=True, min_width=_HISTORY)
+    table.add_column("Memory", no_wrap=True)
+    table.add_column("Power", justify="right", no_wrap=True)
+    table.add_column("Throttled by", overflow="fold", min_width=24 if wide else None)
+    return table
+
+
+def _cell(content: Any) -> Any:
+    """What names and drivers say as a terminal may have it: rich would take `[…]` in plain text for markup."""
+    from rich.text import Text
+
+    return Text(_plain(content)) if isinstance(content, str) else content
+
+
+def _plain(text: str) -> str:
+    """A text that is printable wherever a narrow column breaks it."""
+    return printable(text).replace("::", r":\x3a")
+
+
+def _temperature(celsius: float | None) -> Any:
+    from rich.text import Text
+
+    if celsius is None:
+        return "–"
+    return Text(f"{celsius:.0f} °C", style="bold red" if celsius >= _HOT_C else "")
+
+
+def _watts(watts: float | None) -> str:
+    return "–" if watts is None else f"{watts:.0f} W"
+
+
+def _percent(percent: float | None, wide: bool) -> Any:
+    from rich.text import Text
+
+    if percent is None:
+        return "–"
+    return Text(f"{_bar(percent, 12 if wide else 8)} {percent:3.0f} %", style=_colour(percent))
+
+
+def _memory(used: int | None, total: int | None, wide: bool) -> Any:
+    from rich.text import Text
+
+    if used is None or not total:
+        return "–"
+    percent = 100 * used / total
+    text = f"{used / 2**30:.1f}/{total / 2**30:.0f} GiB"
+    bar = f"{_bar(percent, 10)} {percent:3.0f} %" if wide else _bar(percent, 5)
+    return Text(f"{bar} {text}", style=_colour(percent))
+
+
+def _throttling(reasons: tuple[str, ...] | None) -> Any:
+    from rich.text import Text
+
+    if reasons is None:
+        return "–"
+    return Text(_plain(", ".join(reasons)), style="bold red") if reasons else Text("no", style="dim")
+
+
+def _bar(percent: float, width: int) -> str:
+    full = min(width, max(0, round(percent / 100 * width)))
+    return "█" * full + "░" * (width - full)
+
+
+def _colour(percent: float) -> str:
+    return "red" if percent >= _FULL_PERCENT else "yellow" if percent >= _BUSY_PERCENT else "green"

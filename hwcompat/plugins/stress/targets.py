@@ -1,0 +1,111 @@
+"""Which devices a stress command names, which of them are here, and what runs beside what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hardware.backends.tpu import XLA_CPU
+from hardware.errors import UsageError, did_you_mean, echo
+from hardware.workers import environment_of
+
+from .child import PJRT, RAM
+
+if TYPE_CHECKING:
+    from hardware.detection import HardwareInfo
+    from hardware.expected_targets import TargetStatus
+
+ALL = "all"
+XLA_ON_HOST = f"{PJRT}:{XLA_CPU}"
+HOST = ("cpu", RAM, "simulated", XLA_ON_HOST)
+"""What loads the host: these run one after the other, accelerators all at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """One device to load, or the `reason` why it is skipped. `named` says that it was asked for by name."""
+
+    target: str
+    named: bool
+    reason: str = ""
+
+
+def loadable_targets() -> tuple[str, ...]:
+    """Names of the targets that have a load: main memory, those that torch reaches, and what JAX reaches."""
+    from hardware.backends._torch import TorchBackend
+    from hardware.backends.factory import backend_class, known_targets
+
+    of_torch = (name for name in known_targets() if issubclass(backend_class(name), TorchBackend))
+    return (RAM, *sorted((*of_torch, PJRT)))
+
+
+def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chosen, ...]:
+    """A device for each name, all of a target's devices where no index was given, each once.
+
+    Raises `UsageError` for what isn't known or has no load.
+    """
+    from hardware.backends.factory import ALIASES
+    from hardware.detection import targets
+
+    statuses = {status.target: status for status in targets(inventory)}
+    known = loadable_targets()
+    found: dict[str, Chosen] = {}
+    for name in names:
+        text = name.strip().lower()
+        if text == ALL:
+            wanted = [one for one in ("cpu", RAM, *known) if one != "simulated"]
+            for one in dict.fromkeys(wanted):
+                _add(found, _devices(one, None, statuses, inventory, named=False))
+            continue
+        if text == XLA_ON_HOST:
+            _add(found, [Chosen(target=text, named=True, reason=environment_of(PJRT).reason)])
+            continue
+        base, _, index = text.partition(":")
+        base = ALIASES.get(base, base)
+        if base not in known or (index and not index.isdecimal()) or (index and base in HOST):
+            hint = did_you_mean(base, [*known, *ALIASES, ALL])
+            fix = f"{hint} Known: {', '.join(known)}, {ALL}; accelerators take an index: cuda:0."
+            raise UsageError(f"unknown target {echo(name)} for a stress test", fix=fix.strip())
+        _add(found, _devices(base, int(index) if index else None, statuses, inventory, named=True))
+    return tuple(found.values())
+
+
+def _add(found: dict[str, Chosen], more: Iterable[Chosen]) -> None:
+    for one in more:
+        if one.target not in found or one.named:
+            found[one.target] = one
+
+
+def _devices(
+    base: str, index: int | None, statuses: dict[str, TargetStatus], inventory: HardwareInfo, *, named: bool
+) -> list[Chosen]:
+    if base == RAM:
+        reason = inventory.torch.reason
+        return [Chosen(target=RAM, named=named, reason=reason)]
+    status = statuses[base]
+    target = base if index is None else f"{base}:{index}"
+    if not status.expected:
+        return [Chosen(target=target, named=named, reason=status.reason)]
+    if index is not None or base in HOST:
+        return [Chosen(target=target, named=named)]
+    count = _count(base, inventory)
+    return [Chosen(target=f"{base}:{number}" if count > 1 else base, named=named) for number in range(count)]
+
+
+def _count(base: str, inventory: HardwareInfo) -> int:
+    """How many devices of a target a driver lists; 1 where the inventory doesn't say. Torch may see fewer: then the
+    load of the others says so."""
+    from hardware.target import vendor_of
+
+    vendor = vendor_of(base)
+    devices = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type in ("gpu", "tpu")]
+    return max(1, sum(one.index is not None for one in devices))
+
+
+def rounds(chosen: Sequence[Chosen]) -> list[list[Chosen]]:
+    """What runs together: accelerators in one round, and each load of the host in a round of its own before them."""
+    here = [one for one in chosen if not one.reason]
+    alone = [[one] for one in here if one.target in HOST]
+    together = [one for one in here if one.target not in HOST]
+    return [*alone, *([together] if together else [])]

@@ -1,0 +1,15 @@
+"""How good predictions are, what has expired, and which operators a target lacks."""
+
+from __future__ import annotations
+
+from hardware.plugins import Plugin
+
+PLUGIN = Plugin(
+    name="study",
+    package=__name__,
+    jobs={
+        "calibration": ".calibration_command:report_calibration",
+        "backlog": ".backlog_command:report_backlog",
+        "refresh": ".refresh_command:refresh",
+    },
+)

@@ -1,0 +1,202 @@
+"""The score of stored predictions as tables: text, Markdown and JSON hold the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from generators.compatibility.calibration.scoring import (
+    MOST_WRONG,
+    Guess,
+    RuleScore,
+    Scored,
+    Scores,
+    Tally,
+    always_yes,
+    by_family,
+    by_rule,
+    tally,
+)
+from generators.project.finding import ProjectFinding
+from hardware.markdown import markdown as text_of_markdown
+from hardware.plain_text import one_line
+from reports.wording import texts
+
+COLUMNS = (
+    *("", "cells", "works, said so", "works, said no", "fails, said no", "fails, said yes", "not said"),
+    *("agreement", "balanced", "caught", "wrong of yes", "abstained"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """What a report says: the scores, in a half that rules were tuned on and one that they weren't, and accepted
+    failures of a project that pass now."""
+
+    scores: Scores
+    passing: tuple[ProjectFinding, ...] = ()
+
+    def half(self, *, held_out: bool) -> list[tuple[str, Tally]]:
+        """A row for each target, one for all, and the baselines of all."""
+        cells = [one for one in self.scores.cells if one.held_out is held_out]
+        names = sorted({str(one.cell.target) for one in cells})
+        rows = [(name, _tally([one for one in cells if str(one.cell.target) == name])) for name in names]
+        rows.append(("all targets", _tally(cells)))
+        tuned = [one for one in self.scores.cells if not one.held_out]
+        if self.scores.first:
+            rows.append(("… as first predicted", self.as_first_predicted(held_out=held_out)))
+        rows.append(("baseline: always yes", _guessed(cells, always_yes)))
+        rows.append(("baseline: by family", _guessed(cells, by_family(tuned))))
+        return rows
+
+    def as_first_predicted(self, *, held_out: bool) -> Tally:
+        """All cells of a half, those that were predicted more than once as they were the first time."""
+        first = {one.cell.id: one for one in self.scores.first}
+        cells = [first.get(one.cell.id, one) for one in self.scores.cells]
+        return _tally([one for one in cells if one.held_out is held_out])
+
+    @property
+    def rules(self) -> tuple[RuleScore, ...]:
+        """All rules that counted, the worst first."""
+        return by_rule(self.scores.cells)
+
+    @property
+    def poor(self) -> tuple[RuleScore, ...]:
+        """The rules that are wrong too often."""
+        return tuple(one for one in self.rules if one.is_poor)
+
+    def wrong(self, *, said: bool | None) -> list[Scored]:
+        """Cells that were said to work and fail (`said` True), to fail and work (False), or of which nothing was said
+        (None)."""
+        return [one for one in self.scores.cells if one.said is said and (said is None or one.works is not said)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "schema_version": 1,
+            "cells": len(self.scores.cells),
+            "unsettled": self.scores.unsettled,
+            "without_prediction": self.scores.without_prediction,
+            "predicted_more_than_once": len(self.scores.first),
+            "held_out": {name: _figures(one) for name, one in self.half(held_out=True)},
+            "tuned": {name: _figures(one) for name, one in self.half(held_out=False)},
+            "rules": [
+                {"rule": one.rule_id, "right": one.right, "wrong": list(one.wrong), "poor": one.is_poor}
+                for one in self.rules
+            ],
+            "wrong": [
+                {
+                    "cell": one.cell.id,
+                    "predicted": str(one.predicted.level),
+                    "measured": str(one.measured.level),
+                    "rules": list(one.predicted.rule_ids),
+                    "reasons": list(texts(one.measured.reasons[:3])),
+                    "run": one.run_id,
+                    "held_out": one.held_out,
+                }
+                for said in (True, False)
+                for one in self.wrong(said=said)
+            ],
+            "accepted_failures_that_pass": [{"cell": one.cell, "message": one.message} for one in self.passing],
+        }
+
+
+def _tally(cells: Sequence[Scored]) -> Tally:
+    return tally((one.said, one.works) for one in cells)
+
+
+def _guessed(cells: Sequence[Scored], guess: Guess) -> Tally:
+    return tally((guess(one), one.works) for one in cells)
+
+
+def _figures(one: Tally) -> dict[str, Any]:
+    return {
+        "cells": one.total,
+        "true_supported": one.true_supported,
+        "false_unsupported": one.false_unsupported,
+        "true_unsupported": one.true_unsupported,
+        "false_supported": one.false_supported,
+        "abstained_works": one.abstained_works,
+        "abstained_fails": one.abstained_fails,
+        "agreement": one.agreement,
+        "balanced_accuracy": one.balanced_accuracy,
+        "caught": one.caught,
+        "wrongly_supported": one.wrongly_supported,
+        "abstentions": one.abstentions,
+    }
+
+
+def calibration_text(found: Calibration, format: str) -> str:
+    """The report in `table` or `markdown`, ending in a newline."""
+    return "\n".join(_lines(found, markdown=format == "markdown")).rstrip() + "\n"
+
+
+def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
+    head = "## " if markdown else ""
+    scores = found.scores
+    yield (
+        f"{len(scores.cells)} predictions were stored before a run that settled their cell; {scores.unsettled} more "
+        f"cells weren't settled by their run, and {scores.without_prediction} had no stored prediction."
+    )
+    if scores.first:
+        yield (
+            f"{len(scores.first)} cells were predicted and settled more than once, and rules may have changed in "
+            "between: the newest counts, and a row of its own has the first."
+        )
+    for held_out, title in ((True, "Held-out types: no rule was tuned on them"), (False, "Types that rules saw")):
+        yield f"\n{head}{title}\n"
+        yield _table([COLUMNS, *(_row(name, one) for name, one in found.half(held_out=held_out))], markdown)
+    yield f"\n{head}Rules\n"
+    yield _table([("rule", "right", "wrong", ""), *(_rule(one) for one in found.rules)], markdown)
+    sections: tuple[tuple[str, bool | None], ...] = (
+        ("Predicted to work, and fails", True),
+        ("Predicted to fail, and works", False),
+        ("No prediction", None),
+    )
+    for title, said in sections:
+        cells = found.wrong(said=said)
+        yield f"\n{head}{title} ({len(cells)})\n"
+        if cells:
+            yield _table([("cell", "half", "said", "is", "rules", "because"), *map(_cell, cells)], markdown)
+    if found.passing:
+        yield f"\n{head}Accepted failures that pass now ({len(found.passing)})\n"
+        yield _table([("cell", "what", "do"), *((one.cell, one.message, one.fix) for one in found.passing)], markdown)
+
+
+def _row(name: str, one: Tally) -> tuple[str, ...]:
+    counts = (one.true_supported, one.false_unsupported, one.true_unsupported, one.false_supported)
+    shares = (one.agreement, one.balanced_accuracy, one.caught, one.wrongly_supported, one.abstentions)
+    abstained = one.abstained_works + one.abstained_fails
+    return (name, str(one.total), *map(str, counts), str(abstained), *map(_percent, shares))
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _rule(one: RuleScore) -> tuple[str, ...]:
+    return (one.rule_id, str(one.right), str(len(one.wrong)), f"over {MOST_WRONG:.0%}" if one.is_poor else "")
+
+
+def _cell(one: Scored) -> tuple[str, ...]:
+    why = next(iter(texts(one.measured.reasons)), "")
+    half = "held out" if one.held_out else "seen"
+    said, is_ = str(one.predicted.level), str(one.measured.level)
+    return (one.cell.id, half, said, is_, ", ".join(one.predicted.rule_ids), _short(why))
+
+
+def _short(text: str) -> str:
+    return one_line(text.replace("|", "/"), longest=110)
+
+
+Rows = Sequence[Sequence[str]]
+
+
+def _table(rows: Rows, markdown: bool) -> str:
+    from tabulate import tabulate
+
+    shown = text_of_markdown if markdown else one_line  # ids and reasons are what evidence says
+    cells = [[shown(cell) for cell in row] for row in rows]
+    style = "github" if markdown else "simple"
+    return str(tabulate(cells[1:], headers=cells[0], tablefmt=style, disable_numparse=True))

@@ -1,0 +1,17 @@
+"""Where a failure is from: the first place that differs, a script that shows it, and what turns it."""
+
+from __future__ import annotations
+
+from hardware.plugins import Plugin
+
+PLUGIN = Plugin(
+    name="triage",
+    package=__name__,
+    commands=(".commands:COMMANDS",),
+    jobs={
+        "localize": ".localize_command:report_localization",
+        "repro": ".repro_command:report_repro",
+        "remedies": ".remedies_command:try_remedies",
+        "upstream": ".upstream_command:report_upstream",
+    },
+)

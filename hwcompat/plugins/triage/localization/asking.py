@@ -1,0 +1,138 @@
+"""Asks a child process to localize a cell, and says where it was when it ended without an answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from generators.derivation.child import ROOT
+from generators.models.catalog import load_catalog
+from generators.models.classifier import classify
+from generators.models.store import load_recipe
+from hardware.backends.factory import backend_class, get_backend, resolve_target
+from hardware.cell import Cell
+from hardware.errors import (
+    BackendUnavailable,
+    BrokenInput,
+    HwCompatError,
+    ModelError,
+    NothingMatched,
+    UsageError,
+    did_you_mean,
+    echo,
+)
+from hardware.plain_text import one_line
+from hardware.testing.tolerances import tolerance_for
+from hwcompat.plugins.triage.localization.result import Finding, Localization, Place
+
+_KINDS: dict[str, type[HwCompatError]] = {
+    one.__name__: one for one in (BackendUnavailable, BrokenInput, ModelError, NothingMatched, UsageError)
+}
+MODULES = ("cpu", "cuda", "mps", "rocm", "simulated", "xpu")
+"""Targets on which torch's own modules run."""
+GRAPHS = ("openvino", "qnn")
+_LONGEST = 600
+
+
+def localize_cell(text: str) -> Localization:
+    """Where the cell `model/task/target/precision` first differs from its reference. Takes seconds, in a child.
+
+    Raises `UsageError` for what is no cell, `NothingMatched` for one that can't be localized, `BackendUnavailable`
+    where its target isn't here.
+    """
+    cell = checked_cell(text)
+    limit = backend_class(cell.target.name).DEADLINE_S
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
+        folder = Path(name)
+        answer, progress = folder / "answer.json", folder / "progress"
+        asked = {"cell": cell.id, "answer": str(answer), "progress": str(progress)}
+        ended = _child(json.dumps(asked), limit)
+        if not answer.is_file():
+            return _broken(cell, ended, progress)
+        said = json.loads(answer.read_text(encoding="utf-8"))
+    if "found" in said:
+        return Localization.from_dict(said["found"])
+    failure = said["error"]
+    raise _KINDS.get(failure["class"], ModelError)(failure["what"], why=failure["why"], fix=failure["fix"])
+
+
+def checked_cell(text: str) -> Cell:
+    """The cell that a text names, where there is one to localize. Raises `UsageError` and `NothingMatched`."""
+    cell = Cell.parse(text)
+    resolve_target(str(cell.target))
+    if cell.target.name not in (*MODULES, *GRAPHS):
+        raise NothingMatched(
+            f"{cell.target} can't be localized",
+            why="what it computes inside can be watched neither as torch's modules nor as nodes of a graph",
+            fix=f"Cells of these targets can: {', '.join((*MODULES, *GRAPHS))}.",
+        )
+    known = backend_class(cell.target.name).PRECISIONS
+    if cell.precision not in known:
+        fix = f"{did_you_mean(cell.precision, known)} {cell.target} computes in {', '.join(known)}."
+        raise NothingMatched(f"there is no cell {echo(cell.id)}", why="its target has no such precision", fix=fix)
+    if cell.precision == "int8":
+        raise NothingMatched(
+            "cells in int8 can't be localized",
+            why="a quantised graph has other nodes than the one it is held against",
+        )
+    if not load_catalog().config_class(cell.model) and load_recipe(cell.model) is None:
+        classify(cell.model)  # raises with the names that are close
+        raise NothingMatched(
+            f"{echo(cell.model)} can't be localized",
+            why="only model types are built anew, module by module; checkpoints, own modules and files aren't yet",
+        )
+    recipe = load_recipe(cell.model, cell.task)
+    primary = load_recipe(cell.model)
+    if recipe is None and primary is not None:
+        raise NothingMatched(
+            f"no recipe of {cell.model} doing {echo(cell.task)} is stored",
+            fix=did_you_mean(cell.task, [primary.task]) or f"Its primary task is {primary.task}.",
+        )
+    if reason := get_backend(cell.target).unavailable() if cell.target.name == "qnn" else "":
+        raise BackendUnavailable(f"{cell.target} isn't here", why=reason)
+    return cell
+
+
+def _child(question: str, limit: float) -> str:
+    """Run the child; what its end was, in words."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "hwcompat.plugins.triage.localization.child", question],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        return f"there was no answer in {limit:g} seconds"
+    if done.returncode < 0:
+        return f"the process was ended by signal {-done.returncode}"
+    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    return f"the process ended with code {done.returncode}: {one_line(last, longest=300)}"
+
+
+def _broken(cell: Cell, ended: str, progress: Path) -> Localization:
+    place = progress.read_text(encoding="utf-8")[:_LONGEST] if progress.is_file() else ""
+    return broke(cell, ended, place)
+
+
+def broke(cell: Cell, ended: str, place: str) -> Localization:
+    """What is said of a device that ended at `place` (a module's path, or empty), `ended` in words."""
+    return Localization(
+        cell=cell.id,
+        finding=Finding.BROKE,
+        granularity="module" if cell.target.name in MODULES else "node",
+        reference="none: it didn't come so far",
+        tolerance=tolerance_for(cell.target, cell.precision).limit,
+        outputs_error=None,
+        place=Place(name=place, kind="") if place else None,
+        notes=(ended,),
+    )

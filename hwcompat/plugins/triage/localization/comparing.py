@@ -1,0 +1,87 @@
+"""How far a tensor inside a model is from the reference's, relative to its scale, but for what rounding does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hardware.compare import Array, is_whole, scale_of
+
+_ROUNDINGS = 4
+"""Units in the last place, of the largest number that takes part, that a sum may be off by."""
+_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "tf32": 2.0**-10, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def padding_of(inputs: Mapping[str, Array]) -> tuple[Array, ...]:
+    """The masks (batch, length) among a model's inputs that rule a position out, as booleans."""
+    masks = (one.astype(bool) for name, one in inputs.items() if name.endswith("mask") and one.ndim == 2)
+    return tuple(one for one in masks if one.any() and not one.all())
+
+
+def error_of(
+    got: Array,
+    want: Array,
+    *,
+    precision: str,
+    tolerance: float,
+    largest: float = 0.0,
+    padding: Sequence[Array] = (),
+    finite: bool = False,
+) -> float | None:
+    """The largest difference over the scale of `want`; infinite for another shape, NaN and other whole numbers.
+
+    Where the spread of `want` is below what rounding of the numbers that take part gives (`largest` is the largest
+    of those that it was computed from), that is the scale, so that cancellation is no fault. Positions of `padding`
+    mean nothing and are left out, but with `finite` NaN there is an error too: it spreads. None where the reference
+    itself isn't finite or nothing is left.
+    """
+    if got.shape != want.shape:
+        return math.inf
+    numbers = want.dtype.kind == got.dtype.kind == "f"
+    if finite and numbers and np.isnan(got[~np.isnan(want)]).any():
+        return math.inf
+    keep = _meant(want.shape, padding)
+    if keep is not None:
+        got, want = got[keep], want[keep]
+    if want.size == 0:
+        return None
+    if is_whole(want) or is_whole(got):
+        return 0.0 if np.array_equal(got, want) else math.inf
+    got, want = _numbers(got), _numbers(want)
+    out = np.isneginf(want)
+    if not np.isfinite(want[~out]).all():
+        return None
+    if not np.array_equal(out, np.isneginf(got)) or not np.isfinite(got[~out]).all():
+        return math.inf
+    got, want = got[~out], want[~out]
+    if want.size == 0:
+        return 0.0
+    largest = max(largest, float(np.abs(want).max()))
+    rounding = _ROUNDINGS * _EPSILON.get(precision, 2.0**-23) * largest
+    return float(np.abs(got - want).max()) / max(scale_of(want), rounding / tolerance)
+
+
+def _numbers(array: Array) -> Array:
+    """float64, and minus infinity where an entry rules something out: the smallest number of a dtype, or near it."""
+    if array.dtype.kind != "f":
+        return np.asarray(array, dtype=np.float64)
+    smallest = np.finfo(array.dtype).min
+    return np.where(array <= smallest, -np.inf, array).astype(np.float64)
+
+
+def _meant(shape: tuple[int, ...], padding: Sequence[Array]) -> Array | None:
+    """Which entries of a tensor of this shape aren't padding; None where all may count."""
+    for mask in padding:
+        batch, length = mask.shape
+        if shape[:2] == mask.shape:
+            view = mask.reshape(batch, length, *[1] * (len(shape) - 2))
+        elif len(shape) > 2 and (shape[0], shape[2]) == mask.shape:
+            view = mask.reshape(batch, 1, length, *[1] * (len(shape) - 3))
+        elif len(shape) >= 1 and shape[0] == batch * length:
+            view = mask.reshape(batch * length, *[1] * (len(shape) - 1))
+        else:
+            continue
+        return np.broadcast_to(view, shape)
+    return None

@@ -1,0 +1,141 @@
+"""An OpenVINO graph with the values of all its nodes, as one graph and as nodes that are apart from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardware.export.exported import RESULT
+
+from .graphs import GraphRuns, Node, Values
+
+if TYPE_CHECKING:
+    from hardware.compare import Array
+
+_SILENT = ("Parameter", "Result", "Constant", "ReadValue", "Assign")
+_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+
+
+class OpenVINORuns(GraphRuns):
+    """One `.xml` file, of one graph without a state. `device_file` is another one to run on the device, where what
+    runs isn't what was converted. `inputs` are all of the graph's, by name."""
+
+    def __init__(
+        self,
+        file: Path,
+        inputs: Mapping[str, Array],
+        device: str,
+        options: Mapping[str, str],
+        *,
+        device_file: Path | None = None,
+    ) -> None:
+        import openvino
+
+        self._core = openvino.Core()
+        self._file, self._device_file = file, device_file or file
+        self._inputs = dict(inputs)
+        self._device, self._options = device, dict(options)
+        model = self._read(file)
+        self._results = {
+            _tensor(port.get_node().input(0).get_source_output()): _output_name(port) for port in model.outputs
+        }
+        self.nodes = [
+            Node(
+                name=node.get_friendly_name(),
+                operator=node.get_type_name(),
+                module=module_of(node.get_friendly_name()),
+                takes=tuple(_tensor(one.get_source_output()) for one in node.inputs() if not _is_constant(one)),
+                gives=tuple(_tensor(one) for one in node.outputs()),
+            )
+            for node in model.get_ordered_ops()
+            if node.get_type_name() not in _SILENT
+        ]
+
+    def on_cpu(self) -> Values:
+        return self._exposed(self._file, "CPU", _EXACT)
+
+    def on_device(self) -> Values:
+        return self._exposed(self._device_file, self._device, self._options)
+
+    def apart(self, given: Values) -> Values:
+        import openvino
+
+        model = self._read(self._device_file)
+        known = dict(given)
+        parameters: dict[str, Any] = {}
+        ports = [one for node in _speaking(model) for one in node.outputs() if _tensor(one) in known]
+        results = []
+        for port in ports:
+            name = _tensor(port)
+            value = known[name]
+            parameter = openvino.opset13.parameter(list(value.shape), port.get_element_type())
+            for taker in list(port.get_target_inputs()):
+                taker.replace_source_output(parameter.output(0))
+            parameters[name] = parameter
+            results.append(openvino.opset13.result(port))
+        cut = openvino.Model(results, [*model.get_parameters(), *parameters.values()], "apart")
+        compiled = self._core.compile_model(cut, self._device, self._options)
+        arrays = [*self._arrays(model), *(np.asarray(known[name], order="C") for name in parameters)]
+        got = compiled(arrays)
+        return {_tensor(port): np.array(got[number]) for number, port in enumerate(ports)}
+
+    def outputs(self, values: Values) -> dict[str, Array]:
+        return {self._results[tensor]: values[tensor] for tensor in self._results if tensor in values}
+
+    def plain(self) -> dict[str, Array]:
+        model = self._read(self._device_file)
+        got = self._core.compile_model(model, self._device, self._options)(self._arrays(model))
+        return {_output_name(port): np.array(got[number]) for number, port in enumerate(model.outputs)}
+
+    def _read(self, file: Path) -> Any:
+        model = self._core.read_model(file)
+        shapes = {port: list(self._inputs[_input_name(port, self._inputs)].shape) for port in model.inputs}
+        model.reshape(shapes)
+        return model
+
+    def _arrays(self, model: Any) -> list[Array]:
+        return [np.asarray(self._inputs[_input_name(port, self._inputs)], order="C") for port in model.inputs]
+
+    def _exposed(self, file: Path, device: str, options: Mapping[str, str]) -> Values:
+        model = self._read(file)
+        ports = [one for node in _speaking(model) for one in node.outputs()]
+        model.add_outputs(ports)
+        got = self._core.compile_model(model, device, dict(options))(self._arrays(model))
+        found = {
+            _tensor(port.get_node().input(0).get_source_output()): np.array(got[number])
+            for number, port in enumerate(model.outputs)
+        }
+        return found
+
+
+def module_of(name: str) -> str:
+    """The module that the converter names a node after: `__module.model.encoder/aten::add/Add` is of `encoder`."""
+    head = name.partition("/")[0]
+    if not head.startswith("__module."):
+        return ""
+    return head.removeprefix("__module.").removeprefix("model.")
+
+
+def _speaking(model: Any) -> list[Any]:
+    return [node for node in model.get_ordered_ops() if node.get_type_name() not in _SILENT]
+
+
+def _is_constant(port: Any) -> bool:
+    return bool(port.get_source_output().get_node().get_type_name() == "Constant")
+
+
+def _tensor(port: Any) -> str:
+    return f"{port.get_node().get_friendly_name()}:{port.get_index()}"
+
+
+def _input_name(port: Any, inputs: Mapping[str, Any]) -> str:
+    names = {*port.get_names(), str(port.get_node().get_friendly_name())}
+    return next((name for name in sorted(names) if name in inputs), min(names, default=""))
+
+
+def _output_name(port: Any) -> str:
+    node = str(port.get_node().get_friendly_name())
+    return node.removeprefix(RESULT) if node.startswith(RESULT) else str(port.get_any_name())

@@ -1,0 +1,116 @@
+"""`--localize CELL`: the first module or node that gives other values than the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hardware.errors import UsageError
+from hardware.evidence.writer import now
+from hardware.front_door import note
+from hardware.plain_text import json_text
+from hwcompat.plugins.triage.localization.asking import checked_cell, localize_cell
+from hwcompat.plugins.triage.localization.result import Finding, Localization, Place
+from reports.delivery import print_or_write
+from reports.formats import SUFFIXES
+from reports.request import Request
+from reports.text import code, markdown
+
+SCHEMA_VERSION = 1
+_SHOWN = 5
+_SAID = {
+    Finding.AGREES: "agrees everywhere",
+    Finding.NAMED: "wrong by itself",
+    Finding.PRECISION: "beyond tolerance by rounding alone",
+    Finding.GROWS: "errors add up",
+    Finding.UNNAMED: "outputs are wrong, no place is",
+    Finding.BROKE: "broke",
+}
+
+
+def report_localization(request: Request, cell: str) -> int:
+    """Localize the cell, print or write the answer, and return the exit code: 0 where the cell agrees everywhere, or
+    is off by rounding alone with its outputs within tolerance; else 1. Raises what `localize_cell` does."""
+    if request.format not in ("markdown", "json"):
+        raise UsageError(f"--localize gives no {request.format}", fix="Take --format markdown or json.")
+    checked = checked_cell(cell)
+    note(f"localizing {checked.id}: a few seconds to a minute")
+    found = localize_cell(checked.id)
+    text = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
+    print_or_write(text + "\n", request.output_dir, f"localization.{SUFFIXES[request.format]}")
+    return exit_code(found)
+
+
+def exit_code(found: Localization) -> int:
+    """0 where nothing is wrong with the cell's results, else 1."""
+    fine = found.outputs_error is not None and found.outputs_error <= found.tolerance
+    return 0 if found.finding is Finding.AGREES or (found.finding is Finding.PRECISION and fine) else 1
+
+
+def localization_json(found: Localization, timestamp: str) -> str:
+    """As `schemas/localization.json` describes it."""
+    values: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "timestamp": timestamp, **found.to_dict()}
+    return json_text(values)
+
+
+def localization_markdown(found: Localization) -> str:
+    """A few lines for people; the first one says where and what."""
+    lines = [f"{code(found.cell)}: {_headline(found)}", ""]
+    if found.place is not None:
+        lines += [f"- {line}" for line in _facts(found, found.place)]
+    error = "not computed" if found.outputs_error is None else f"{found.outputs_error:.2e}"
+    lines.append(f"- Outputs: error {error} of their scale, tolerance {found.tolerance:g}")
+    if found.compared:
+        left = f", {found.left_out} left out" if found.left_out else ""
+        lines.append(
+            f"- Compared: {found.compared} {found.granularity}s{left}; reference: {markdown(found.reference)}"
+        )
+    lines += [f"- Note: {markdown(one, longest=600)}" for one in found.notes]
+    if found.others:
+        shown = ", ".join(f"{_name(one)} ({_error(one.own_error)})" for one in found.others[:_SHOWN])
+        more = len(found.others) - _SHOWN
+        lines.append(f"- Also wrong by themselves: {shown}" + (f" and {more} more" if more > 0 else ""))
+    return "\n".join(lines)
+
+
+def _headline(found: Localization) -> str:
+    said = _SAID[found.finding]
+    if found.place is None:
+        return f"**{said}**"
+    if found.finding is Finding.BROKE:
+        return f"**{said}** in {_name(found.place)}"
+    if found.finding is Finding.GROWS:
+        return (
+            f"**{said}**, beyond tolerance first in {_name(found.place)}; no {found.granularity} is wrong by itself"
+        )
+    return f"{_name(found.place)} is **{said}**"
+
+
+def _name(place: Place) -> str:
+    name = code(place.name) if place.name else "the model itself"
+    kind = f" ({markdown(place.kind)})" if place.kind else ""
+    return f"{name}{kind}" + (f", call {place.call + 1}" if place.call else "")
+
+
+def _facts(found: Localization, place: Place) -> list[str]:
+    if found.finding is Finding.BROKE:
+        return []
+    facts = [f"Tensor: {markdown(place.tensor)}, {_shape(place.shape, place.dtype)}"]
+    if (place.shape, place.dtype) != (place.expected_shape, place.expected_dtype):
+        facts[0] += f"; the reference has {_shape(place.expected_shape, place.expected_dtype)}"
+    facts.append(f"Error with the reference's inputs: {_error(place.own_error)} of the tensor's scale")
+    if place.error is not None:
+        handed = "" if place.input_error is None else f" (its inputs: {_error(place.input_error)})"
+        facts.append(f"Error in the run as it was: {_error(place.error)}{handed}")
+    if place.module:
+        facts.append(f"Module: {code(place.module)}")
+    if place.within:
+        facts.append(f"Not told apart from: {', '.join(map(code, place.within[:_SHOWN]))}")
+    return facts
+
+
+def _shape(shape: tuple[int, ...], dtype: str) -> str:
+    return f"{dtype or 'nothing'} [{', '.join(map(str, shape))}]"
+
+
+def _error(error: float | None) -> str:
+    return "not compared" if error is None else f"{error:.2e}"

@@ -1,0 +1,160 @@
+"""Runs the checks of a suite in a child until one fails, with a recorder beside them. A crash, a hang or a lack of
+memory costs the child, and what it had written down by then is what is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hardware.errors import HwCompatError
+
+from .failure import ANSWER, Captured, Shape
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+ROOT = Path(__file__).parents[4]
+_SUITE_INI = ROOT / "hardware" / "testing" / "suite.ini"
+_LAST_LINES = 5
+
+
+class NothingCaptured(HwCompatError):
+    """The check did not fail, or its process ended before it said anything."""
+
+    exit_code = 1
+
+
+def capture(
+    suite: str, checks: Sequence[str], folder: Path, *, seconds: float, memory_bytes: int = 0, weights: bool = True
+) -> Captured:
+    """Run `checks` of the suite with this text one after the other in a child, and write what the first failing one
+    was given and what it should have given into `folder`.
+
+    Without `weights` they aren't copied. Raises `NothingCaptured` where none fails here.
+    """
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as work:
+        (Path(work) / "test_suite.py").write_text(suite, encoding="utf-8")
+        question = {
+            "suite": str(Path(work) / "test_suite.py"),
+            "checks": list(checks),
+            "folder": str(folder.resolve()),
+            "memory": memory_bytes,
+            "weights": weights,
+        }
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        command = [sys.executable, "-P", "-m", __name__, json.dumps(question)]
+        started = time.monotonic()
+        log = Path(work) / "log"
+        with log.open("wb") as said:
+            child = subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+            code = ended(child, seconds)
+        took = time.monotonic() - started
+        return _answer(folder, code, took, log.read_text(encoding="utf-8", errors="replace"))
+
+
+def ended(child: subprocess.Popen[Any], seconds: float) -> int | None:
+    """The exit code of a child that leads its own session; None where it took longer and was killed with all that it
+    had started."""
+    try:
+        return child.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _answer(folder: Path, code: int | None, took: float, log: str) -> Captured:
+    file = folder / ANSWER
+    if not file.is_file():
+        if code == 0:
+            raise NothingCaptured("no check fails here now", why="the suite was run again, and it passes")
+        last = " | ".join(log.strip().splitlines()[-_LAST_LINES:]) or "nothing"
+        raise NothingCaptured("the check could not be run again", why=f"its process ended with {code}, saying {last}")
+    found = Captured.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    if code is None:
+        return replace(found, shape=Shape.TIMEOUT, seconds=took)
+    if code < 0:
+        return replace(found, shape=Shape.CRASHED, signal=-code, seconds=took)
+    if code == 0:
+        raise NothingCaptured("no check fails here now", why="the suite was run again, and it passes")
+    if code == _SKIPPED:
+        raise NothingCaptured(found.refused, why=found.message)
+    return replace(found, seconds=took)
+
+
+_SKIPPED = 7
+"""The exit code of a child in which a check was undecided, or the target wasn't there."""
+
+
+class _Plugin:
+    """Tells the recorder which check runs, and what became of it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.undecided = ""
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        self.recorder.began(item.name.removeprefix("test_"))
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        from hardware.errors import BackendUnavailable
+        from hardware.testing.measurement import Ambiguous, NotApplicable
+
+        if call.excinfo is None:
+            return
+        error = call.excinfo.value
+        if isinstance(error, BackendUnavailable | Ambiguous | NotApplicable):
+            self.undecided = f"{type(error).__name__}: {error}"
+        else:
+            self.undecided = ""
+            self.recorder.ended(error)
+
+
+def _in_child(question: dict[str, Any]) -> int:
+    import pytest
+
+    from .recorder import Recorder
+    from .watching import watch
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if question["memory"]:
+        resource.setrlimit(resource.RLIMIT_DATA, (question["memory"], question["memory"]))
+    recorder = Recorder(folder=Path(question["folder"]), with_weights=question["weights"])
+    watch(recorder)
+    plugin = _Plugin(recorder)
+    names = [f"{question['suite']}::test_{check}" for check in question["checks"]]
+    settings = ["-c", str(_SUITE_INI), f"--rootdir={Path(question['suite']).parent}", "--noconftest", "-x"]
+    code = int(pytest.main([*names, *settings, "--capture=sys", "--tb=line"], plugins=[plugin]))
+    if plugin.undecided:
+        found = Captured(
+            check=recorder.check,
+            shape=Shape.RAISED,
+            refused="the check was not decided here",
+            message=plugin.undecided,
+        )
+        (recorder.folder / ANSWER).write_text(json.dumps(found.to_dict()), encoding="utf-8")
+        return _SKIPPED
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(_in_child(json.loads(sys.argv[1])))

@@ -1,0 +1,184 @@
+"""What an issue says: title, what happens, expected and actual, versions, how to run. Ready to paste."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hardware.evidence.redaction import redact
+from hardware.plain_text import one_line
+from hwcompat.plugins.triage.repro.failure import Captured, Does, Shape, Way
+from hwcompat.plugins.triage.repro.running import Shown
+from reports.text import code, fenced, markdown
+
+from .repro_judgement import Judgement
+
+if TYPE_CHECKING:
+    from hardware.cell import Cell
+    from hardware.evidence.record import RunLine
+
+_NAMES = {
+    Way.TORCH: "PyTorch",
+    Way.OPENVINO_CONVERT: "OpenVINO's converter",
+    Way.OPENVINO_GRAPH: "OpenVINO",
+    Way.ONNX_EXPORT: "torch.onnx.export",
+    Way.QNN_GRAPH: "ONNX Runtime's QNN provider",
+}
+_CHECKS = {
+    "matches_reference": "The same weights and inputs in float64 on the CPU give other numbers.",
+    "honours_mask": "Only positions that the attention mask rules out differ from the inputs of what is expected.",
+    "generates_like_reference": "Greedy decoding with a cache is held against float64 without one.",
+    "cache_matches": "Logits decoded step by step are held against one pass over the whole sequence.",
+    "save_reload": "The model was saved and loaded again before it ran.",
+    "backward": "The gradients of a weighted sum of all outputs are held against float64.",
+}
+_DOES = {
+    Does.BUILD: "building the model",
+    Does.FORWARD: "a forward pass",
+    Does.GRADIENTS: "a backward pass",
+    Does.GENERATE: "decoding",
+    Does.RELOAD: "a forward pass after saving and loading",
+}
+_PATH = re.compile(r"(?<![\w:/])(?:/[^\s/'\":,;)]+){2,}/|[A-Za-z]:\\(?:[^\s\\'\":,;]+\\)+")
+_PRINTED = 4000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Issue:
+    """Everything that an issue tells."""
+
+    cell: Cell
+    captured: Captured
+    shown: Shown
+    judgement: Judgement
+    title: str
+    story: tuple[str, ...]
+
+
+def plain(text: str) -> str:
+    """The text of anybody's without folders of this machine, names of people, and secrets."""
+    return redact(_PATH.sub("", text))
+
+
+def title_of(cell: Cell, captured: Captured, model_class: str) -> str:
+    """One line: the runtime, the model's class, what happens."""
+    name = _NAMES[captured.step.way] if captured.step else str(cell.target)
+    return one_line(f"{name}: {model_class or cell.model}: {what_failed(captured)}", longest=160)
+
+
+def what_failed(captured: Captured) -> str:
+    """The failure in a few words."""
+    if captured.shape is Shape.TIMEOUT:
+        return f"no answer in {captured.seconds:.0f} s"
+    if captured.shape is Shape.CRASHED:
+        return f"the process ends with signal {captured.signal}"
+    if captured.shape is Shape.RAISED:
+        message = next((line for line in reversed(captured.message.strip().splitlines()) if line.strip()), "")
+        if captured.left:
+            return one_line(f"it does not take {captured.left}", longest=120)
+        kind = "" if captured.exception == "WorkerError" else f"{captured.exception}: "  # whose message has the class
+        return one_line(plain(f"{kind}{message}"), longest=120)
+    if captured.error is None:
+        return "other tokens than expected"
+    return f"{captured.worst or 'output'} is off by {captured.error:.2g} of its scale"
+
+
+def story_of(cell: Cell, captured: Captured) -> tuple[str, ...]:
+    """What happens, in sentences of one line each."""
+    step = captured.step
+    if step is None:
+        return ()
+    where = f" on {step.device}" if step.device and step.way is not Way.OPENVINO_CONVERT else ""
+    said = [f"What fails: {_DOES[step.does]} with {_NAMES[step.way]}{where}, {cell.precision} was asked for."]
+    if made_by := step.facts.get("made_by"):
+        said.append(f"The graph was made by {one_line(made_by)}.")
+    if step.facts.get("emulated"):
+        said.append("It ran on Qualcomm's emulator of HTP, as its wheel for this machine holds it, not on an NPU.")
+    if captured.left:
+        said.append(f"A session that is not strict leaves to the host: {one_line(captured.left)}.")
+    if captured.computed_in and captured.computed_in != cell.precision:
+        said.append(
+            f"It is computed in {one_line(captured.computed_in, longest=40)}, which the tolerance allows for."
+        )
+    if captured.shape is Shape.NUMBERS:
+        said.append(_CHECKS.get(captured.check, ""))
+        said.append("An error is the largest difference over the standard deviation of what is expected.")
+    return tuple(filter(None, said))
+
+
+def issue_text(issue: Issue, script: str, run: RunLine | None) -> str:
+    """The Markdown of an issue. `run` is the run in which it was seen, None where it was run for this alone."""
+    captured, shown = issue.captured, issue.shown
+    needs = re.search(r"^Needs +(.*)$", script, re.MULTILINE)
+    how = re.search(r"^Run +(.*)$", script, re.MULTILINE)
+    return "\n".join(
+        [
+            f"# {markdown(issue.title)}",
+            "",
+            " ".join(markdown(one) for one in issue.story),
+            "",
+            "## Expected and actual",
+            "",
+            fenced(_outcome(shown)),
+            "",
+            "## How to run",
+            "",
+            f"{code(how[1] if how else 'python repro.py')} beside the files in this folder. "
+            f"It needs {markdown(needs[1]) if needs else 'the packages below'}, and ends with 1 where it fails.",
+            "",
+            "## Versions",
+            "",
+            fenced(_versions(shown)),
+            *_seen_in(run, needs[1].split(", ") if needs else []),
+            "",
+            "## Checked",
+            "",
+            _checked(captured, issue.judgement),
+            "",
+        ]
+    )
+
+
+def _outcome(shown: Shown) -> str:
+    lines = [line for line in plain(shown.printed)[-_PRINTED:].splitlines() if "is expected" in line]
+    if shown.code is None:
+        return "\n".join([*lines, f"no answer in {shown.seconds:.0f} s"])
+    if shown.exception:
+        return "\n".join([*lines, plain(f"{shown.exception}: {shown.message}")[:_PRINTED]])
+    return "\n".join([*lines, f"ended with {shown.code}"])
+
+
+def _versions(shown: Shown) -> str:
+    wanted = re.compile(r"python [\d.]+ on \S+ \S+|[A-Za-z][\w.-]* (?:\d[\w.+-]*|is missing)")
+    found = [line for line in plain(shown.printed).splitlines() if wanted.fullmatch(line)]
+    return "\n".join(found) or "the script printed none"
+
+
+def _seen_in(run: RunLine | None, needs: Sequence[str]) -> list[str]:
+    if run is None:
+        return []
+    wanted = {"python", *needs}
+    kept = {name: version for name, version in _told(run.versions).items() if name in wanted or "driver" in name}
+    if not kept:
+        return []
+    told = "\n".join(f"{name} {version}" for name, version in sorted(kept.items()))
+    return ["", f"Seen first in a run of {markdown(run.started_at[:10])}, with:", "", fenced(told)]
+
+
+def _told(versions: Mapping[str, str]) -> dict[str, str]:
+    """Names and versions as they may be printed: evidence may come from anywhere."""
+    return {
+        one_line(plain(name), longest=60): one_line(plain(version), longest=60) for name, version in versions.items()
+    }
+
+
+def _checked(captured: Captured, judgement: Judgement) -> str:
+    why = markdown(plain(judgement.why), longest=600)
+    if judgement.same:
+        return f"The script was run alone, and fails the same way as the check {code(captured.check)} did: {why}."
+    return (
+        f"**The script does not show what the check {code(captured.check)} showed**: {why}. "
+        "Don't report it before that is understood."
+    )

@@ -1,0 +1,332 @@
+"""Runs the tests of one file in children: one after another, a new one where the last was ended or died.
+
+A child that shows no sign of life for the time that a test may take is ended with all that it started, and the test
+that it was at is a `timeout`. One that dies by itself leaves a `crashed`. The next child goes on with the tests that
+are left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import BackendUnavailable, NothingMatched
+from hardware.evidence.error_types import current_name
+from hardware.evidence.record import Outcome
+from hardware.target import Target
+from hardware.testing.pytest_environment import REWRITERS
+
+from .checkout import Checkout
+from .device_spec import SPEC_VARIABLE, spec_name, spec_text, torch_backend
+from .plugin import LEFT_VARIABLE, RECORD_VARIABLE, TARGET_VARIABLE
+
+MOST_BREAKDOWNS = 5
+"""After so many crashes and timeouts of one file the device is given up."""
+
+LONGEST_START_S = 300.0
+"""Before the tests are collected: importing torch and transformers from a cold disk takes most of it."""
+
+_ROOT = Path(__file__).parents[4]
+_MOMENT_S = 0.05
+_LOG_TAIL = 6_000
+_OTHERS = ("TRANSFORMERS_TEST_DEVICE", "TRANSFORMERS_TEST_BACKEND", *REWRITERS, LEFT_VARIABLE)
+"""Variables that would choose another device or other tests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpstreamTest:
+    """What became of one test; `torch_device` is what its module computes on, None where it doesn't say."""
+
+    name: str
+    outcome: Outcome
+    error_type: str = ""
+    message: str = ""
+    traceback: str = ""
+    duration_s: float = 0.0
+    torch_device: str | None = None
+
+
+@dataclass(kw_only=True)
+class FileRun:
+    """All that the children of one file told. `tests` are in the order of the file."""
+
+    names: list[str] = field(default_factory=list)
+    session: Mapping[str, str] = field(default_factory=dict)
+    found: dict[str, UpstreamTest] = field(default_factory=dict)
+    interrupted: bool = False
+    given_up: bool = False
+
+    @property
+    def tests(self) -> tuple[UpstreamTest, ...]:
+        """Every test that was collected; those that nothing is known of are `not_run`."""
+        return tuple(self.found.get(name) or self._not_run(name) for name in self.names)
+
+    def _not_run(self, name: str) -> UpstreamTest:
+        if self.interrupted:
+            kind, why = "interrupted", "the run was interrupted"
+        elif self.given_up:
+            kind, why = "device_lost", f"left out after {MOST_BREAKDOWNS} tests that ended the process"
+        else:
+            kind, why = "not_reached", "pytest ended before it"
+        return UpstreamTest(name=name, outcome=Outcome.NOT_RUN, error_type=kind, message=why)
+
+
+def run_file(
+    checkout: Checkout,
+    path: Path,
+    target: Target,
+    *,
+    timeout_s: float,
+    pytest_arguments: Sequence[str] = (),
+    on_test: Callable[[str], None] = lambda _name: None,
+) -> FileRun:
+    """Run the tests of a file on a target; `on_test` is told each test's name when it begins.
+
+    Raises `BackendUnavailable` where the device can't be used or the tests would have run on another one, and
+    `NothingMatched` where no test was collected.
+    """
+    run = FileRun()
+    with tempfile.TemporaryDirectory(prefix="hwcompat-upstream-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / spec_name(target)).write_text(spec_text(target), encoding="utf-8")
+        with suppress(OSError):  # where links can't be made, tests that read ./tests/fixtures say so themselves
+            (folder / "tests").symlink_to(checkout.folder / "tests", target_is_directory=True)
+        breakdowns = 0
+        with _terminated_as_interrupted():
+            while True:
+                child = _Child(checkout, path, target, folder, run, pytest_arguments, timeout_s, on_test)
+                try:
+                    over = child.watch()
+                except KeyboardInterrupt:
+                    run.interrupted = True
+                    break
+                breakdowns += not over
+                run.given_up = breakdowns >= MOST_BREAKDOWNS
+                if over or run.given_up or not child.left():
+                    break
+    if run.interrupted and not run.found:
+        raise KeyboardInterrupt
+    _check_device(run, target)
+    return run
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """A polite request to end is treated like Ctrl-C, so that the record is closed. In the main thread alone."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _check_device(run: FileRun, target: Target) -> None:
+    """Every test ran where it was to run, or nothing of the run counts."""
+    wanted = torch_backend(target).DEVICE_TYPE
+    named = [
+        run.session.get("torch_device", "nowhere"),
+        *(test.torch_device or wanted for test in run.found.values()),
+    ]
+    seen = {name.partition(":")[0] for name in named}
+    if run.names and seen != {wanted}:
+        others = ", ".join(sorted(seen - {wanted}))
+        raise BackendUnavailable(
+            f"transformers' tests ran on {others}, not on {wanted}", why="so they say nothing of it and are not kept"
+        )
+
+
+class _Child:
+    """One process of pytest, from its start to its end."""
+
+    def __init__(
+        self,
+        checkout: Checkout,
+        path: Path,
+        target: Target,
+        folder: Path,
+        run: FileRun,
+        pytest_arguments: Sequence[str],
+        timeout_s: float,
+        on_test: Callable[[str], None],
+    ) -> None:
+        self.run = run
+        self.path = path
+        self.timeout_s = timeout_s
+        self.on_test = on_test
+        self._record = folder / "record.jsonl"
+        self._log = folder / "log.txt"
+        self._record.write_bytes(b"")
+        self._read = 0
+        self._running = ""
+        self._collected = self._over = False
+        self._began = time.monotonic()
+        left = folder / "left.json"
+        if run.names:
+            left.write_text(json.dumps(self.left()), encoding="utf-8")
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*_command(checkout, path), *pytest_arguments],
+                cwd=folder,
+                env=_environment(target, self._record, left if run.names else None),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def left(self) -> list[str]:
+        """The tests of which nothing is known yet."""
+        return [name for name in self.run.names if name not in self.run.found]
+
+    def watch(self) -> bool:
+        """Wait for the end. False where the process was ended or died in a test, which is among the outcomes then."""
+        alive = time.monotonic()
+        try:
+            while (status := self._process.poll()) is None:
+                if self._listen():
+                    alive = time.monotonic()
+                elif time.monotonic() - alive > (limit := self._limit_s()):
+                    return self._broke_down(Outcome.TIMEOUT, f"no sign of life for {limit:g} s")
+                else:
+                    time.sleep(_MOMENT_S)
+        finally:
+            self._end()
+        self._listen()
+        if self._over:
+            return self._collected_something()
+        return self._broke_down(Outcome.CRASHED, f"ended by {_said_of(status)}")
+
+    def _limit_s(self) -> float:
+        return self.timeout_s if self._collected else max(self.timeout_s, LONGEST_START_S)
+
+    def _end(self) -> None:
+        """End the process and all that it started."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _listen(self) -> bool:
+        """Take in what was recorded since the last look; whether there was anything."""
+        with self._record.open("rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0]
+        self._read += len(whole) + 1 if whole else 0
+        for line in whole.splitlines():
+            self._hear(json.loads(line))
+        return bool(whole)
+
+    def _hear(self, record: Mapping[str, Any]) -> None:
+        match record["kind"]:
+            case "session":
+                self.run.session = {name: str(value) for name, value in record.items() if name != "kind"}
+            case "refused":
+                raise BackendUnavailable("transformers' tests were not run", why=str(record["reason"]))
+            case "unreadable":
+                why = str(record["reason"]).strip().rpartition("\n")[2].removeprefix("E ").strip()
+                fix = "What the tests need beyond the library: pip install -r requirements-upstream.txt"
+                raise NothingMatched(
+                    f"{self.path.name} can't be collected", why=why, fix=fix if "No module named" in why else ""
+                )
+            case "collected":
+                self._collected = True
+                self.run.names = self.run.names or list(record["tests"])
+            case "began":
+                self._running, self._began = record["test"], time.monotonic()
+                self.on_test(self._running)
+            case "ended":
+                self._running = ""
+                self._keep(record)
+            case "over":
+                self._over = True
+
+    def _keep(self, record: Mapping[str, Any]) -> None:
+        self.run.found[record["test"]] = UpstreamTest(
+            name=record["test"],
+            outcome=Outcome(record["outcome"]),
+            error_type=record["error_type"],
+            message=record["message"],
+            traceback=record["traceback"],
+            duration_s=record["duration_s"],
+            torch_device=record["torch_device"],
+        )
+
+    def _collected_something(self) -> bool:
+        if not self.run.names:
+            raise NothingMatched(
+                f"no test of {self.path.name} was collected", why=self._said(), fix="See what follows the lone --."
+            )
+        return True
+
+    def _broke_down(self, outcome: Outcome, message: str) -> bool:
+        if not self._running:
+            place = "after its last test" if self.run.found else "before its first test"
+            if not self.run.names:
+                raise NothingMatched(f"no test of {self.path.name} was collected", why=f"{message}: {self._said()}")
+            self._running = next(iter(self.left()), "")
+            message = f"{message}, {place}"
+        if self._running:
+            self.run.found[self._running] = UpstreamTest(
+                name=self._running,
+                outcome=outcome,
+                error_type=current_name(str(outcome)),
+                message=message,
+                traceback=self._tail(),
+                duration_s=time.monotonic() - self._began,
+            )
+        return False
+
+    def _tail(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+
+    def _said(self) -> str:
+        """The last line of the log that says something."""
+        lines = [line for line in self._tail().splitlines() if line.strip(" =")]
+        return lines[-1].strip(" =")[:300] if lines else "it said nothing"
+
+
+def _command(checkout: Checkout, path: Path) -> list[str]:
+    words = ["-m", "pytest", "-p", f"{__package__}.plugin", "-p", "no:cacheprovider"]
+    where = ["-c", str(checkout.settings or os.devnull), "--rootdir", str(checkout.folder)]
+    return [sys.executable, *words, *where, str(path)]
+
+
+def _environment(target: Target, record: Path, left: Path | None) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _OTHERS}
+    paths = [str(_ROOT), *filter(None, [kept.get("PYTHONPATH", "")])]
+    return kept | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        SPEC_VARIABLE: spec_name(target),
+        RECORD_VARIABLE: str(record),
+        TARGET_VARIABLE: str(target),
+        **({LEFT_VARIABLE: str(left)} if left else {}),
+    }
+
+
+def _said_of(status: int) -> str:
+    if status >= 0:
+        return f"exit code {status} before pytest was over"
+    with suppress(ValueError):
+        return signal.Signals(-status).name
+    return f"signal {-status}"

@@ -1,0 +1,88 @@
+"""The file by which transformers' tests learn of a device: `TRANSFORMERS_TEST_DEVICE_SPEC` names it.
+
+Source: the end of transformers/testing_utils.py (5.5.4). The variable is a file's name in the working folder: what
+stands before `.py` is imported as a module, so that a path can't be given. `DEVICE_NAME` becomes `torch_device`;
+`MANUAL_SEED_FN`, `EMPTY_CACHE_FN` and `DEVICE_COUNT_FN` take the place of torch's functions for that device, and
+where one is missing the default stays. No other name is read.
+"""
+
+from __future__ import annotations
+
+from hardware.backends._torch import TorchBackend
+from hardware.backends.factory import backend_class
+from hardware.errors import UsageError
+from hardware.target import Target
+
+SPEC_VARIABLE = "TRANSFORMERS_TEST_DEVICE_SPEC"
+_HOST = "cpu"
+
+_HEAD = '''\
+"""The target `{target}` of hwcompat as a device for transformers' own tests: torch calls it `{device}`.
+
+Start the tests in the folder of this file, and name it without a folder, for it is imported as a module:
+TRANSFORMERS_TEST_DEVICE_SPEC={file} python -m pytest <checkout>/tests/models/bert
+"""
+
+from hardware.backends.factory import get_backend
+from hardware.errors import BackendUnavailable
+
+backend = get_backend("{target}")
+if reason := backend.unavailable():
+    raise BackendUnavailable("{target} can't be used", why=reason)
+
+DEVICE_NAME = backend.torch_device().type
+'''
+
+_ACCELERATOR = '''
+
+def MANUAL_SEED_FN(seed):
+    """Seed every device that torch knows, this one among them."""
+    import torch
+
+    torch.manual_seed(seed)
+
+
+def EMPTY_CACHE_FN():
+    """Give memory back that torch keeps for later."""
+    backend.empty_cache()
+
+
+def DEVICE_COUNT_FN():
+    """How many devices of this kind there are."""
+    return backend.device_count
+'''
+
+
+def torch_backend(target: Target) -> type[TorchBackend]:
+    """The backend of a target that transformers' tests can run on; imports no torch.
+
+    Raises `UsageError` for a target that is no device of torch, and for one of several devices: the tests know a
+    device by its type, and compare it with that.
+    """
+    found = backend_class(target.name)
+    if not issubclass(found, TorchBackend):
+        raise UsageError(
+            f"transformers' tests can't run on {target}",
+            why="they move modules to a device of torch, and that is none",
+            fix="Targets such as cpu, cuda, rocm, mps, xpu and simulated are.",
+        )
+    if target.index:
+        raise UsageError(
+            f"transformers' tests can't select {target}",
+            why="they know a device by its type, without an index",
+            fix=f"Show the process that device alone, and name {target.kind}.",
+        )
+    return found
+
+
+def spec_name(target: Target) -> str:
+    """The name of a target's file: a module that nothing else is likely to be called."""
+    return f"hwcompat_{target.name}_spec.py"
+
+
+def spec_text(target: Target) -> str:
+    """The file for a target. Raises `UsageError` as `torch_backend` does."""
+    device = torch_backend(target).DEVICE_TYPE
+    head = _HEAD.format(target=target.name, device=device, file=spec_name(target))
+    # transformers counts accelerators: of the host's kind there is none, and its own functions say so.
+    return head if device == _HOST else head + _ACCELERATOR

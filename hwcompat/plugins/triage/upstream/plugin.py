@@ -1,0 +1,258 @@
+"""The pytest plug-in in the child that runs transformers' tests: it prepares the device and records each outcome.
+
+It is loaded before the checkout's own conftest, which would put the checkout's sources in front of the installed
+library. Records are JSON objects, a line each, in the file that `RECORD_VARIABLE` names; their `kind` is one of:
+
+session    `transformers` and `torch` (versions), `torch_device` as transformers' tests see it, `device_name`
+refused    `reason`: the device can't be used, so nothing runs
+unreadable `reason`: a file that couldn't be collected
+collected  `tests`: names of all tests that were chosen, in their order
+began      `test`
+ended      `test`, `outcome`, `error_type`, `message`, `traceback`, `duration_s`, `torch_device` of its module
+over       `code`: pytest's exit code
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import signal
+import time
+import tomllib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hardware.errors import BackendUnavailable, HwCompatError
+from hardware.evidence.record import Outcome
+
+from .device_spec import SPEC_VARIABLE
+
+RECORD_VARIABLE = "HWCOMPAT_UPSTREAM_RECORD"
+TARGET_VARIABLE = "HWCOMPAT_UPSTREAM_TARGET"
+LEFT_VARIABLE = "HWCOMPAT_UPSTREAM_LEFT"
+"""Names a file with the names of the tests that are still to run, a JSON list; all of them without it."""
+
+FAILED = "upstream_test_failed"
+NEEDS_NETWORK = "needs_network"
+SKIPPED = "skipped"
+
+_PR_SET_PDEATHSIG = 1
+_NETWORK = Path(__file__).with_name("network.toml")
+_LONGEST_MESSAGE = 2_000
+_LONGEST_TRACEBACK = 12_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """One report of a test: `when` is setup, call or teardown. A subtest has one of `call` too, before the test's."""
+
+    when: str
+    outcome: str
+    message: str = ""
+    traceback: str = ""
+    network: bool = False
+
+
+def outcome_of(phases: Sequence[Phase]) -> tuple[Outcome, str, Phase]:
+    """What became of a test, the error type, and the report that shows it.
+
+    A failure of any part is one, unless all of them come of the network that isn't there: then nothing was asked of
+    the device. What was skipped, as a whole or in each of its subtests, is no pass.
+    """
+    failures = [phase for phase in phases if phase.outcome == "failed"]
+    own = [phase for phase in failures if not phase.network]
+    if own:
+        return Outcome.FAILED, FAILED, own[0]
+    if failures:
+        return Outcome.NOT_RUN, NEEDS_NETWORK, failures[0]
+    skipped = [phase for phase in phases if phase.outcome == "skipped"]
+    calls = [phase for phase in phases if phase.when == "call"]
+    subtests = calls[:-1]
+    if skipped and (not calls or calls[-1].outcome == "skipped"):
+        return Outcome.SKIPPED, SKIPPED, skipped[-1]
+    if subtests and all(phase.outcome == "skipped" for phase in subtests):
+        return Outcome.SKIPPED, SKIPPED, subtests[0]
+    if not calls:
+        return Outcome.NOT_RUN, "not_reached", Phase(when="setup", outcome="", message="its body didn't run")
+    return Outcome.PASSED, "", calls[-1]
+
+
+def needs_network(error: BaseException) -> bool:
+    """Whether an exception comes of something that isn't in the cache and can't be fetched."""
+    exceptions, messages = _network()
+    for one in _chain(error):
+        if any(f"{base.__module__}.{base.__qualname__}" in exceptions for base in type(one).__mro__):
+            return True
+        if isinstance(one, OSError) and any(message in str(one) for message in messages):
+            return True
+    return False
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The exception and those that Python names above it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+@functools.cache
+def _network() -> tuple[frozenset[str], tuple[str, ...]]:
+    data = tomllib.loads(_NETWORK.read_text(encoding="utf-8"))
+    return frozenset(data["exceptions"]), tuple(data["messages"])
+
+
+def name_of(nodeid: str) -> str:
+    """`BertModelTest::test_config`: what pytest calls a test, without its file."""
+    return nodeid.partition("::")[2] or nodeid
+
+
+class UpstreamRecorder:
+    """Writes what becomes of each test, as soon as it is known."""
+
+    def __init__(self, path: Path, left: Sequence[str] | None) -> None:
+        self._path = path
+        self._left = None if left is None else frozenset(left)
+        self._phases: dict[str, list[Phase]] = {}
+        self._began = 0.0
+        self._devices: dict[str, str | None] = {}
+
+    def write(self, kind: str, **facts: Any) -> None:
+        """Append one record."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, **facts}) + "\n")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.write("unreadable", reason=report.longreprtext[-_LONGEST_MESSAGE:])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if self._left is not None:
+            out = [item for item in items if name_of(item.nodeid) not in self._left]
+            items[:] = [item for item in items if name_of(item.nodeid) in self._left]
+            config.hook.pytest_deselected(items=out)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.write("collected", tests=[name_of(item.nodeid) for item in session.items])
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._phases[nodeid] = []
+        self._began = time.monotonic()
+        self.write("began", test=name_of(nodeid))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        raised = call.excinfo.value if call.excinfo else None
+        failed = report.outcome == "failed"
+        self._devices[item.nodeid] = getattr(getattr(item, "module", None), "torch_device", None)
+        self._phases.setdefault(item.nodeid, []).append(
+            Phase(
+                when=report.when,
+                outcome=report.outcome,
+                message=_message(report, raised),
+                traceback=report.longreprtext[-_LONGEST_TRACEBACK:] if failed else "",
+                network=failed and raised is not None and needs_network(raised),
+            )
+        )
+        return report
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        outcome, error_type, phase = outcome_of(self._phases.pop(nodeid, ()))
+        passed = outcome is Outcome.PASSED
+        self.write(
+            "ended",
+            test=name_of(nodeid),
+            outcome=str(outcome),
+            error_type=error_type,
+            message="" if passed else phase.message,
+            traceback="" if passed else phase.traceback,
+            duration_s=time.monotonic() - self._began,
+            torch_device=self._devices.pop(nodeid, None),
+        )
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        self.write("over", code=int(exitstatus))
+
+
+def _message(report: pytest.TestReport, raised: BaseException | None) -> str:
+    if report.outcome == "skipped":
+        expected = getattr(report, "wasxfail", None)
+        if expected is not None:
+            return f"expected to fail: {expected}".rstrip(": ")
+        place = report.longrepr
+        return (str(place[2]) if isinstance(place, tuple) else str(place)).removeprefix("Skipped: ")
+    if raised is None:
+        return report.longreprtext[:_LONGEST_MESSAGE]
+    return f"{type(raised).__name__}: {raised}"[:_LONGEST_MESSAGE]
+
+
+def prepare(recorder: UpstreamRecorder, target: str) -> None:
+    """Have the target's device there and transformers' tests told of it. Raises `pytest.UsageError` with the reason
+    where it can't be used, or where they'd run on another one."""
+    try:
+        facts = _prepared(target)
+    except Exception as error:  # a vendor's runtime may raise anything; that it did is the answer
+        why = str(error) if isinstance(error, HwCompatError) else f"{type(error).__name__}: {error}"
+        recorder.write("refused", reason=why)
+        raise pytest.UsageError(why) from error
+    recorder.write("session", **facts)
+
+
+def _prepared(target: str) -> dict[str, Any]:
+    from hardware.backends.factory import get_backend
+    from hardware.known_answer import agrees
+
+    backend = get_backend(target)  # before torch is imported: it reads the environment then
+    if reason := backend.unavailable():
+        raise BackendUnavailable(f"{target} can't be used", why=reason)
+    if not agrees(answer := backend.known_answer()):
+        raise BackendUnavailable(f"{target} can't be used", why=f"it computed {answer}, which is wrong")
+    import torch
+    import transformers
+    from transformers import testing_utils
+
+    if testing_utils.torch_device != backend.device.type:
+        raise BackendUnavailable(
+            f"transformers' tests would run on {testing_utils.torch_device}, not on {backend.device.type}",
+            why=f"this version doesn't read {SPEC_VARIABLE}, or something else names the device",
+        )
+    return {
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "torch_device": str(testing_utils.torch_device),
+        "device_name": backend.get_device_info().device_name,
+    }
+
+
+_RECORDERS: list[UpstreamRecorder] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Before any conftest, so that the library that is tested is the installed one."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # on Linux: don't outlive the caller
+    left = os.environ.get(LEFT_VARIABLE)
+    names = json.loads(Path(left).read_text(encoding="utf-8")) if left else None
+    recorder = UpstreamRecorder(Path(os.environ[RECORD_VARIABLE]), names)
+    prepare(recorder, os.environ[TARGET_VARIABLE])
+    _RECORDERS.append(recorder)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record what this session's tests come to."""
+    for recorder in _RECORDERS:
+        config.pluginmanager.register(recorder)

@@ -1,0 +1,171 @@
+"""Runs a suite in a child with `CapturedTest` in `ModelTest`'s place, and takes what its checks ask from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import ModelError
+from hardware.plain_text import one_line
+from hardware.testing.pytest_environment import shield_pytest
+
+ROOT = Path(__file__).parents[3]
+_SUITE_INI = ROOT / "hardware" / "testing" / "suite.ini"
+_ANSWER = "answer.json"
+INPUTS, EXPECTED = "inputs.bin", "expected.bin"
+LIMIT_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapturedSuite:
+    """What the checks of a suite ask of a target, as plain data, and the bytes of what they are asked with.
+
+    `files` are the models as ONNX. `asked` holds `steps` by check, `passes`, `wanted`, `facts`, `conditions`, and
+    `not_captured`: why a page can't ask a check, by check. Arrays in it stand as places in `inputs` and `expected`.
+    """
+
+    files: tuple[bytes, ...]
+    inputs: bytes
+    expected: bytes
+    asked: Mapping[str, Any]
+
+
+def capture(suite: Path, given: Mapping[str, str]) -> CapturedSuite:
+    """Run the suite in a child that works in its folder, with `given` in its environment.
+
+    Raises `ModelError` where its model can't be built or exported here, or where a check fails before any target is
+    asked.
+    """
+    folder = suite.parent
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, **given, "PYTHONPATH": os.pathsep.join(paths)}
+    shield_pytest(environment)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", __name__, str(suite)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ModelError("the page's model wasn't exported", why=f"it took longer than {LIMIT_S:g} s") from error
+    answer = folder / _ANSWER
+    if not answer.is_file():
+        last = (done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["it said nothing"])[-1]
+        why = f"its process ended with {done.returncode}: {one_line(last, longest=300)}"
+        raise ModelError("what the page needs couldn't be computed", why=why)
+    asked = json.loads(answer.read_text(encoding="utf-8"))
+    if asked["failed"]:
+        check, why = next(iter(asked["failed"].items()))
+        raise ModelError(
+            f"no page can be made: {check} fails before a target is asked", why=one_line(why, longest=500)
+        )
+    return CapturedSuite(
+        files=tuple((folder / f"{number}.onnx").read_bytes() for number in range(asked["files"])),
+        inputs=(folder / INPUTS).read_bytes(),
+        expected=(folder / EXPECTED).read_bytes(),
+        asked=asked,
+    )
+
+
+class _Plugin:
+    """Says which check runs, and keeps why one could not be captured or failed."""
+
+    def __init__(self) -> None:
+        self.not_captured: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        from .case import captured
+
+        captured.check = item.name.removeprefix("test_")
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        from .case import NotCaptured, captured
+
+        if call.excinfo is None:
+            return
+        error = call.excinfo.value
+        check = item.name.removeprefix("test_")
+        captured.steps.pop(check, None)
+        found = self.not_captured if isinstance(error, NotCaptured) else self.failed
+        found[check] = str(error) if isinstance(error, NotCaptured) else f"{type(error).__name__}: {error}"
+
+
+class _Bytes:
+    """Arrays one after the other, each at a place that its dtype can be read from."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def place(self, array: Any) -> dict[str, Any]:
+        self.data += b"\0" * (-len(self.data) % 8)
+        start = len(self.data)
+        self.data += array.tobytes()
+        return {"type": str(array.dtype), "dims": list(array.shape), "at": start, "bytes": len(self.data) - start}
+
+
+def _in_child(suite: Path) -> int:
+    import numpy as np
+    import pytest
+
+    import hardware.testing
+
+    from .case import CapturedTest, captured
+
+    folder = suite.parent
+    hardware.testing.ModelTest = CapturedTest  # type: ignore[misc]
+    plugin = _Plugin()
+    settings = ["-c", str(_SUITE_INI), f"--rootdir={folder}", "--noconftest", "--capture=sys", "--tb=line"]
+    code = int(pytest.main([str(suite), *settings], plugins=[plugin]))
+    if code not in (0, 1):
+        return code
+    inputs, expected = _Bytes(), _Bytes()
+
+    def exact(arrays: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for name, array in arrays.items():
+            wide = np.float64 if array.dtype.kind == "f" else np.int64
+            yield name, expected.place(np.ascontiguousarray(array, dtype=wide))
+
+    passes = [
+        {**one, "inputs": {name: inputs.place(array) for name, array in one["inputs"].items()}}
+        for one in captured.passes
+    ]
+    wanted = [
+        {
+            "outputs": dict(exact(one["outputs"])),
+            "masks": {name: expected.place(np.asarray(mask, dtype=np.uint8)) for name, mask in one["masks"].items()},
+            "required": one["required"],
+        }
+        for one in captured.wanted
+    ]
+    for number, file in enumerate(captured.files.values()):
+        (folder / f"{number}.onnx").write_bytes(file.read_bytes())
+    (folder / INPUTS).write_bytes(bytes(inputs.data))
+    (folder / EXPECTED).write_bytes(bytes(expected.data))
+    answer = {
+        "files": len(captured.files),
+        "steps": captured.steps,
+        "passes": passes,
+        "wanted": wanted,
+        "facts": captured.facts,
+        "conditions": captured.conditions,
+        "not_captured": plugin.not_captured,
+        "failed": plugin.failed,
+    }
+    (folder / _ANSWER).write_text(json.dumps(answer, allow_nan=False), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_in_child(Path(sys.argv[1])))
