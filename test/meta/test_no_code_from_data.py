@@ -20,7 +20,9 @@ WORDS = {"shell": False, "allow_pickle": False, "trust_remote_code": False, "wei
 
 
 def product() -> list[Path]:
-    own = [path for folder in ("hardware", "generators", "reports", "hwcompat") for path in (ROOT / folder).rglob("*.py")]
+    own = [
+        path for folder in ("hardware", "generators", "reports", "hwcompat") for path in (ROOT / folder).rglob("*.py")
+    ]
     return sorted([*own, *ROOT.glob("*.py")])
 
 

@@ -70,7 +70,9 @@ def _opens_to_write(node: ast.Call) -> bool:
 
 def _writers() -> set[str]:
     found = set()
-    for path in (p for floor in ("hardware", "generators", "reports", "hwcompat") for p in (ROOT / floor).rglob("*.py")):
+    for path in (
+        p for floor in ("hardware", "generators", "reports", "hwcompat") for p in (ROOT / floor).rglob("*.py")
+    ):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if any(isinstance(node, ast.Call) and _opens_to_write(node) for node in ast.walk(tree)):
             found.add(path.relative_to(ROOT).as_posix())
