@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "SECURITY.md").read_text(encoding="utf-8")
 TEST = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
-FILE = re.compile(r"`((?:hardware|generators|reports|test|benchmarks|templates)/[\w./-]+\.\w+)`")
+FILE = re.compile(r"`((?:hardware|generators|reports|hwcompat|test|benchmarks|templates)/[\w./-]+\.\w+)`")
 
 
 def rows(heading: str) -> list[list[str]]:
