@@ -117,7 +117,7 @@ def test_a_session_of_its_own_ends_its_run(writer):
 
 
 def test_of_a_long_traceback_the_end_is_kept(recorder, writer):
-    recorder._write_import_failures(SUITE, "first\n" + "x" * 100_000 + "\nImportError: no module\n")
+    recorder._write_import_failures(SUITE, "first\n" + "x" * 100_000 + "\nImportError: no module\n", {})
     assert [line.error_type for line in writer.written] == ["missing_dependency"] * len(SUITE.checks)
     assert {len(line.traceback) for line in writer.written} == {12_000}
     assert writer.written[0].traceback.endswith("ImportError: no module\n")
