@@ -12,7 +12,7 @@ from hardware.localization.result import Finding, Localization, Place
 from hardware.plain_text import json_text
 
 from .delivery import print_or_write
-from .formats import SUFFIXES
+from .formats import suffix_of
 from .request import Request
 from .text import code, markdown
 
@@ -37,7 +37,7 @@ def report_localization(request: Request, cell: str) -> int:
     note(f"localizing {checked.id}: a few seconds to a minute")
     found = localize_cell(checked.id)
     text = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
-    print_or_write(text + "\n", request.output_dir, f"localization.{SUFFIXES[request.format]}")
+    print_or_write(text + "\n", request.output_dir, f"localization.{suffix_of(request.format)}")
     return exit_code(found)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hardware.plain_text import json_text
 
 from .delivery import print_or_write
-from .formats import SUFFIXES
+from .formats import suffix_of
 from .html.stress_html import stress_html
 from .request import Request
 from .stress import load_stress, stress_markdown
@@ -20,5 +20,5 @@ def show_stress(request: Request, path: Path) -> int:
         text = stress_html(run)
     else:
         text = stress_markdown(run) if request.format == "markdown" else json_text(run, ascii_alone=True) + "\n"
-    print_or_write(text, request.output_dir, f"stress_run.{SUFFIXES[request.format]}")
+    print_or_write(text, request.output_dir, f"stress_run.{suffix_of(request.format)}")
     return int(any(one["ending"] not in ("measured", "skipped") for one in run["results"]))

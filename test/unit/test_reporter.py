@@ -18,7 +18,7 @@ from hardware.resource_pool import ResourcePool, pool
 from hardware.resource_pool.memory import Reading
 from reports import components
 from reports.finding import Severity
-from reports.json_report import schema
+from reports.formats.json import schema
 from reports.reporter import HardwareCompatibilityReporter
 
 CELL = "bert/fill-mask/cpu/float32"
