@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -23,18 +24,6 @@ TARGETS: Registry[type[BaseBackend]] = Registry(
     besides=frozenset({"base", "factory", "settings"}),
 )
 
-ALIASES = {
-    "nvidia": "cuda",
-    "gpu": "cuda",
-    "amd": "rocm",
-    "hip": "rocm",
-    "intel": "xpu",
-    "apple": "mps",
-    "google": "tpu",
-    **dict.fromkeys(("browser", "chrome", "chromium", "edge"), "webgpu"),
-}
-"""Names of vendors and browsers that are accepted for targets; WebNN has to be named."""
-
 
 def built_in_targets() -> tuple[str, ...]:
     """Names of the targets that have a file here. Imports none of them."""
@@ -46,6 +35,24 @@ def known_targets() -> tuple[str, ...]:
     return TARGETS.names()
 
 
+@functools.cache
+def aliases() -> Mapping[str, str]:
+    """Names of vendors and browsers that are accepted for targets, with the target of each; WebNN has to be named."""
+    return {alias: name for name in built_in_targets() for alias in backend_class(name).ALIASES}
+
+
+def declarations_of(target: str) -> type[BaseBackend]:
+    """The class that says what a target is (`cuda`, `cuda:1`). Of a name that doesn't ship it is `BaseBackend`,
+    which declares nothing; no plugin is imported."""
+    name = target.partition(":")[0]
+    return backend_class(name) if name in built_in_targets() else BaseBackend
+
+
+def vendor_of(target: str) -> str:
+    """The vendor of a target (`cuda`, `cuda:1`); empty for the host, for those of many vendors, and for plugins."""
+    return declarations_of(target).VENDOR
+
+
 def resolve_target(text: str) -> Target:
     """The known target that a user's text names; names of vendors and browsers are accepted.
 
@@ -53,15 +60,17 @@ def resolve_target(text: str) -> Target:
     cpu), for a variant that the target doesn't have, and for an index where it has one device only.
     """
     name, separator, rest = text.strip().partition(":")
-    name = ALIASES.get(name.lower(), name.lower())
+    name = name.lower()
     known = known_targets()
+    if name not in known:
+        name = aliases().get(name, name)
     if name not in known:
         raise UsageError(
             f"unknown device {echo(text)}",
             fix=" ".join(
                 filter(
                     None,
-                    [did_you_mean(name, [*known, *ALIASES, "auto"]), f"Known: {', '.join(known)}, auto."],
+                    [did_you_mean(name, [*known, *aliases(), "auto"]), f"Known: {', '.join(known)}, auto."],
                 )
             ),
         )
@@ -121,10 +130,6 @@ class BackendType(StrEnum):
     AUTO = "auto"
 
 
-_BEST_FIRST = ("cuda", "rocm", "tpu", "xpu", "mps", "cpu")
-"""What AUTO means for a caller without a model; with one, `generators/compatibility/selection.py` chooses."""
-
-
 def get_backend(
     name: Target | BackendType | str | None = None, config: Mapping[str, Any] | None = None
 ) -> BaseBackend:
@@ -150,8 +155,12 @@ def get_optimizer(name: str | None = None) -> BaseOptimizer:
 
 
 def detect_best_backend() -> str:
-    """The first of CUDA, ROCm, TPU, XPU, MPS, CPU that its runtime says can be used. Imports runtimes."""
-    return next(name for name in _BEST_FIRST if name in known_targets() and get_backend(name).is_available)
+    """The first of CUDA, ROCm, TPU, XPU, MPS, CPU that its runtime says can be used. Imports runtimes.
+
+    With a model, `generators/compatibility/selection.py` chooses.
+    """
+    tried = sorted((backend_class(name).AUTO_ORDER, name) for name in built_in_targets())
+    return next(name for order, name in tried if order and get_backend(name).is_available)
 
 
 def list_available_backends() -> tuple[str, ...]:

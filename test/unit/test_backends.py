@@ -11,7 +11,7 @@ from hardware import registry
 from hardware.backends import factory
 from hardware.backends.base import BaseBackend, Execution, Runnable
 from hardware.backends.factory import (
-    ALIASES,
+    aliases,
     backend_class,
     built_in_targets,
     get_backend,
@@ -65,7 +65,7 @@ class PluggedBackend(BaseBackend):
 def plugged(monkeypatch):
     """A plug-in `plugged`, as its package's entry point would declare it."""
     point = importlib.metadata.EntryPoint("plugged", f"{__name__}:PluggedBackend", factory.TARGETS.group)
-    monkeypatch.setattr(registry, "entry_points", lambda group: {"plugged": point})
+    monkeypatch.setattr(factory.TARGETS, "added", lambda: {"plugged": point})
     return point
 
 
@@ -104,7 +104,7 @@ def test_what_a_user_writes_is_resolved(text, target):
 
 
 def test_aliases_name_targets():
-    assert set(ALIASES.values()) <= set(built_in_targets())
+    assert set(aliases().values()) <= set(built_in_targets())
 
 
 @pytest.mark.parametrize(
@@ -165,14 +165,14 @@ def test_a_plug_in_is_a_target_like_the_others(plugged):
 
 def test_a_plug_in_that_is_no_backend_is_named(monkeypatch):
     point = importlib.metadata.EntryPoint("odd", "pathlib:Path", factory.TARGETS.group)
-    monkeypatch.setattr(registry, "entry_points", lambda group: {"odd": point})
+    monkeypatch.setattr(factory.TARGETS, "added", lambda: {"odd": point})
     with pytest.raises(BrokenPlugin, match=r"plugin 'odd' \(pathlib:Path\) is no backend"):
         backend_class("odd")
 
 
 def test_a_plug_in_that_cannot_be_imported_is_a_broken_plug_in(monkeypatch):
     point = importlib.metadata.EntryPoint("acme", "nothing_there.backend:Acme", factory.TARGETS.group)
-    monkeypatch.setattr(registry, "entry_points", lambda group: {"acme": point})
+    monkeypatch.setattr(factory.TARGETS, "added", lambda: {"acme": point})
     with pytest.raises(BrokenPlugin, match="No module named 'nothing_there'"):
         backend_class("acme")
 

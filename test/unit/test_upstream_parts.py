@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from generators.models.catalog import source_names
-from hardware import registry
 from hardware.backends import factory
 from hardware.backends._torch import TorchBackend
 from hardware.backends.factory import resolve_target
@@ -76,7 +75,7 @@ def test_a_plug_ins_device_has_a_file_too(monkeypatch):
     class Chip(TorchBackend):
         BACKEND_NAME = DEVICE_TYPE = "chip"
 
-    monkeypatch.setattr(registry, "entry_points", lambda group: {"chip": SimpleNamespace(load=lambda: Chip)})
+    monkeypatch.setattr(factory.TARGETS, "added", lambda: {"chip": SimpleNamespace(load=lambda: Chip)})
     text = spec_text(resolve_target("chip"))
     assert 'get_backend("chip")' in text
     assert "DEVICE_COUNT_FN" in text
