@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from hardware.errors import HwCompatError
-from reports.formats import FORMATS, OF_A_RUN, SUFFIXES
+from reports.formats import FORMATS, OF_A_RUN, suffix_of
 
 ROOT = Path(__file__).parents[1]
 SHOWN = ROOT / "docs" / "formats"
@@ -52,19 +52,19 @@ def main() -> int:
         try:
             ended("run_test_generation.py", "--model", model, "--device", "cpu", "--run")
             about = ("--check-model", model, "--device", "cpu", "--without-memory", "--format")
-            asked = [each for each in FORMATS if each not in OF_A_RUN]
+            asked = [each for each in FORMATS.names() if each not in OF_A_RUN]
             texts = {each: ended("hardware_compatibility_reporter.py", *about, each) for each in asked}
         except HwCompatError as error:
             print(error, file=sys.stderr)
             return 1
         for each in OF_A_RUN:
-            (path,) = (folder / "hwcompat-out" / "reports").glob(f"*.{SUFFIXES[each]}")
+            (path,) = (folder / "hwcompat-out" / "reports").glob(f"*.{suffix_of(each)}")
             texts[each] = path.read_text(encoding="utf-8")
     SHOWN.mkdir(parents=True, exist_ok=True)
     for each in texts:
         text = without_folders(texts[each], folder)
-        (SHOWN / f"failure.{SUFFIXES[each]}").write_text(text, encoding="utf-8")
-        print(f"docs/formats/failure.{SUFFIXES[each]}  {len(text)} characters")
+        (SHOWN / f"failure.{suffix_of(each)}").write_text(text, encoding="utf-8")
+        print(f"docs/formats/failure.{suffix_of(each)}  {len(text)} characters")
     return 0
 
 

@@ -48,7 +48,7 @@ def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareIn
     accelerators: list[AcceleratorInfo] = []
     vendors: list[VendorFacts] = []
     with bus_read_once(machine):
-        for name, vendor in registered_vendors().classes.items():
+        for name, vendor in registered_vendors().found.items():
             try:
                 backend = vendor(machine)
                 facts, devices = backend.facts(), backend.list_devices()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+    Array = npt.NDArray[Any]
 
 
 def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -18,6 +19,8 @@ def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[
     (a step's return, state and action) with their number behind it: `attention_mask * 3`; for one that has those of
     an image in front of the text's with their number before it: `17 + attention_mask`.
     """
+    import numpy as np
+
     found = {}
     for output, named in masked_by.items():
         before, _, rest = named.rpartition(" + ")
@@ -30,5 +33,7 @@ def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[
 
 def covering(mask: Array, array: Any) -> npt.NDArray[np.bool_]:
     """`mask` as booleans over the first two axes of `array`, true behind its own last position."""
+    import numpy as np
+
     missing = max(0, array.shape[1] - mask.shape[1])
     return np.pad(mask.astype(bool), ((0, 0), (0, missing)), constant_values=True)

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .entry_points import entry_points
 from .errors import UsageError
+from .registry import Registry
 
 if TYPE_CHECKING:
     import click
@@ -77,32 +75,25 @@ def found(name: str, package: str | None = None) -> Any:
     return getattr(importlib.import_module(module, package), attribute)
 
 
+_REGISTRY: Registry[Plugin] = Registry(group=GROUP, package=GROUP, kind=Plugin, noun="plugin")
+
+
 @functools.cache
 def plugins() -> Plugins:
-    """The parts that are here. One of somebody else's that can't be loaded is left out and told of in `broken`."""
-    own = [found(f"{GROUP}.{name}:PLUGIN") for name in _names_of_ours()]
-    taken = {plugin.name for plugin in own}
-    broken: dict[str, str] = {}
-    for name, point in sorted(entry_points(GROUP).items()):
-        try:
-            plugin = point.load()
-            if not isinstance(plugin, Plugin):
-                raise TypeError(f"{point.value} is no Plugin")
-            if plugin.name in taken:
-                raise ValueError(f"there is a plugin {plugin.name} already")
-        except Exception as error:  # whatever somebody else's module raises, the others go on
-            broken[name] = f"{type(error).__name__}: {error}"
-        else:
-            own.append(plugin)
-            taken.add(plugin.name)
-    return Plugins(loaded=tuple(own), broken=broken)
+    """The parts that are here; none of ours where `hardware` travels alone, as in a bundle.
 
-
-def _names_of_ours() -> list[str]:
-    """The subpackages of `hwcompat.plugins`; none where `hardware` travels alone, as in a bundle."""
+    One of somebody else's that can't be loaded, or is called like another, is left out and listed in `broken`.
+    """
     try:
-        spec = importlib.util.find_spec(GROUP)
+        importlib.import_module(GROUP)
     except ImportError:
-        return []
-    places = spec.submodule_search_locations if spec else None
-    return sorted(path.parent.name for place in places or () for path in Path(place).glob("*/__init__.py"))
+        return Plugins(loaded=(), broken={})
+    registered = _REGISTRY.load_all()
+    loaded: dict[str, Plugin] = {}
+    broken = dict(registered.failures)
+    for name, plugin in sorted(registered.found.items(), key=lambda pair: pair[0] not in _REGISTRY.shipped()):
+        if plugin.name in loaded:
+            broken[name] = f"there is a plugin {plugin.name} already"
+        else:
+            loaded[plugin.name] = plugin
+    return Plugins(loaded=tuple(loaded.values()), broken=broken)

@@ -88,7 +88,7 @@ class Sampler:
         self._cpu = CpuTelemetryReader(self.machine)
         self._failures = dict(registered_vendors().failures)
         self._vendors: list[_Vendor] = []
-        for name, kind in registered_vendors().classes.items():
+        for name, kind in registered_vendors().found.items():
             try:
                 backend = kind(self.machine)
                 devices = tuple(one for one in backend.list_devices() if one.index is not None)

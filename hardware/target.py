@@ -1,5 +1,4 @@
-"""`Target`: a place where a model runs, as a small value that parses from its text and prints back; and whose devices
-a target means, where it means those of one vendor."""
+"""`Target`: a place where a model runs, as a small value that parses from its text and prints back. And vendors."""
 
 from __future__ import annotations
 
@@ -74,18 +73,3 @@ def vendor_named(name: str | HardwareVendor) -> HardwareVendor:
         fix = did_you_mean(text, map(str, HardwareVendor)) or f"Known: {', '.join(HardwareVendor)}."
         raise UsageError(f"{echo(str(name))} is no vendor", fix=fix)
     return HardwareVendor(text)
-
-
-TARGET_VENDORS = {
-    "cuda": "NVIDIA",
-    "rocm": "AMD",
-    "xpu": "Intel",
-    "mps": "Apple",
-    "qnn": "Qualcomm",
-    "tpu": "Google",
-}
-
-
-def vendor_of(target: str) -> str:
-    """The vendor of a target (`cuda`, `cuda:1`); empty for the host, for those of many vendors, and for plug-ins."""
-    return TARGET_VENDORS.get(target.partition(":")[0], "")

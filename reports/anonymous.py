@@ -22,6 +22,7 @@ from generators.models.libraries import known_types
 from generators.models.recipe import SHIPPED
 from generators.models.sources import GRAPH_SUFFIXES
 from generators.profile import checkpoint_slug
+from hardware.backends.factory import built_in_targets
 from hardware.cell import PRECISIONS, Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine
@@ -76,7 +77,7 @@ _COMMON = frozenset(
     {
         *("test", "tests", "model", "models", "main", "data", "checkpoint", "checkpoints", "tiny", "config", "any"),
         *("the", "and", "for", "make", "python", "hardware", "generators", "reports", "home", "user", "users"),
-        *("cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webnn", "webgpu", "simulated", "builds"),
+        *(*built_in_targets(), "builds"),
     }
 )
 """Parts of names that tell of no model."""

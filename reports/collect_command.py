@@ -25,7 +25,7 @@ from .anonymous import Pseudonyms
 from .baseline import compare, read_baseline
 from .delivery import deliver_to_github, pseudonyms_for
 from .finding import Severity, worst_first
-from .formats import SUFFIXES, report_text
+from .formats import report_text, suffix_of
 from .html.matrix_html import matrix_html
 from .matrix_text import matrix_text
 from .memory_check import MemoryQuestion, memory_check
@@ -211,7 +211,7 @@ def _products(
     answers: Sequence[ModelCheck],
 ) -> list[tuple[str, str]]:
     """File names and texts: in Markdown one text for each thing that was asked for, else one document."""
-    name = f"hardware_compatibility_report.{SUFFIXES[request.format]}"
+    name = f"hardware_compatibility_report.{suffix_of(request.format)}"
     if request.format != "markdown":
         if matrix is None:
             return [(name, report_text(report, request.format))]
@@ -219,7 +219,7 @@ def _products(
         versions = versions_of(reporter.inventory())
         if not (request.wants_report or answers):
             return [
-                (f"compatibility_matrix.{SUFFIXES[request.format]}", _matrix_text(matrix, request.format, versions))
+                (f"compatibility_matrix.{suffix_of(request.format)}", _matrix_text(matrix, request.format, versions))
             ]
         return [(name, report_text(replace(report, matrix=matrix.to_dict(), versions=versions), request.format))]
     products = []

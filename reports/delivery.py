@@ -16,7 +16,7 @@ from hardware.plain_text import printable
 from hardware.whole_file import write_whole
 
 from .anonymous import Pseudonyms, names_in_command
-from .github_report import LARGEST_SUMMARY, github_annotations, github_summary
+from .formats.github import LARGEST_SUMMARY, github_annotations, github_summary
 
 if TYPE_CHECKING:
     from hardware.evidence.store import Evidence

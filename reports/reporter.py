@@ -393,6 +393,6 @@ class HardwareCompatibilityReporter:
 
 def _target_of(vendor: str) -> str:
     """The target that a vendor's devices stand for; `any` for a vendor without one."""
-    from hardware.backends.factory import ALIASES
+    from hardware.backends.factory import aliases
 
-    return ALIASES.get(vendor.lower(), ANY_TARGET)
+    return aliases().get(vendor.lower(), ANY_TARGET)

@@ -15,6 +15,8 @@ from hardware.evidence_place import EvidencePlace, split_place
 from hardware.front_door import PrecisionChoice
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_SUITES
 
+from .formats import FORMATS
+
 _EXAMPLE = "python hardware_compatibility_reporter.py --collect-all --matrix"
 
 
@@ -73,7 +75,7 @@ class Request:
 
 
 _TOGETHER = ("--collect-all", "--matrix", "--test-hardware", "--check-model", "--merge", "--compact", "--publish")
-_OF_REPORT = ("markdown", "json", "html", "junit", "sarif", "github", "gitlab")
+_OF_REPORT = FORMATS.names()
 _OF_MATRIX = ("markdown", "json", "html")
 _ALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "--stress": ("stress", ("markdown", "json", "html")),

@@ -14,7 +14,7 @@ from hardware.evidence.latest import Latest, missing_result
 
 from .baseline import Baseline, compare
 from .finding import worst_first
-from .formats import OF_A_RUN, SUFFIXES, report_text
+from .formats import OF_A_RUN, report_text, suffix_of
 from .places import suite_places
 from .project import project_findings
 from .report import Report
@@ -82,7 +82,7 @@ def write_run_reports(
     texts = {name: report_text(report, name) for name in OF_A_RUN}
     try:
         paths = {
-            name: reporter.save_to_file(text, f"{result.run_id}.{SUFFIXES[name]}") for name, text in texts.items()
+            name: reporter.save_to_file(text, f"{result.run_id}.{suffix_of(name)}") for name, text in texts.items()
         }
     except OutputError as error:
         fix = "The evidence is kept: name another folder with --report-dir, and go on with --resume."

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from generators.models.code_facts import code_facts
 from generators.models.priority import openvino_exporters
 from generators.models.recipe import Recipe
+from hardware.backends.factory import declarations_of
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.evidence.versions import versions_of
@@ -37,10 +38,6 @@ NUMBER_FIELDS = (
     "largest_rank",
 )
 VERSION_PREFIX = "versions."
-_TRIED = ("openvino", "qnn")
-"""Targets whose tables of operators were tried, one by one: what only a source says may yet be computed elsewhere."""
-_EXPORTED_TO = "openvino"
-"""Whose exporters are read, from the source of optimum-intel."""
 
 
 class RecipeLike(Protocol):
@@ -143,10 +140,11 @@ def facts_of(
 
 
 def _of_recipe(recipe: Recipe, cell: Cell) -> dict[str, Any]:
+    backend = declarations_of(cell.target.name)
     return {
         "decodes": recipe.generate,
-        "operators_missing": _missing(recipe, cell.target) if cell.target.name in _TRIED else None,
-        "exporter": _exporter(recipe) if cell.target.name == _EXPORTED_TO else None,
+        "operators_missing": _missing(recipe, cell.target) if backend.OPERATORS_TRIED else None,
+        "exporter": _exporter(recipe) if backend.OPTIMUM_EXPORTS else None,
         "senses": tuple(sorted({str(spec["kind"]) for spec in recipe.inputs.values()})),
         "mask_heard": recipe.sensitivity.get("mask_dropped"),
         "float32_error": recipe.sensitivity.get("float32_error"),

@@ -42,7 +42,7 @@ def openvino_exporters() -> frozenset[str] | None:
     """
     package = importlib.util.find_spec("optimum")
     for folder in (package.submodule_search_locations or ()) if package else ():
-        source = Path(folder) / "exporters" / "openvino" / "model_configs.py"
+        source = Path(folder, "exporters/openvino/model_configs.py")
         if source.is_file():
             return frozenset(_registered(ast.parse(source.read_text(encoding="utf-8"))))
     return None

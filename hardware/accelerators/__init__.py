@@ -5,21 +5,12 @@ A vendor's file is imported on first use. One that fails is left out, and `accel
 
 from __future__ import annotations
 
-import functools
-import importlib
-import pkgutil
-from collections.abc import Iterable
-from dataclasses import dataclass
-
-from ..entry_points import entry_points
+from ..registry import Registered, Registry
 from .base import DEVICE_TYPES, AcceleratorBackend, NoAccelerator, NoSuchIndex
-
-ENTRY_POINT_GROUP = "hwcompat.accelerators"
-
-_FIRST = ("nvidia", "amd", "intel", "apple")
 
 __all__ = [
     "ACCELERATOR_BACKENDS",
+    "VENDORS",
     "accelerator_failures",
     "get_accelerator_backend",
     "get_accelerator_backend_by_index",
@@ -30,34 +21,27 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegisteredVendors:
-    """Classes by the name they registered under, in order; and what failed, with its reason."""
-
-    classes: dict[str, type[AcceleratorBackend]]
-    failures: dict[str, str]
-
-
-def vendor_files() -> tuple[str, ...]:
-    """Names of the vendor files here, NVIDIA, AMD, Intel and Apple first. Imports none."""
-    names = {module.name for module in pkgutil.iter_modules(__path__)}
-    return _ordered(name for name in names if name != "base" and not name.startswith("_"))
+def _check(found: type[AcceleratorBackend]) -> None:
+    vendor, device_type = getattr(found, "VENDOR_NAME", None), getattr(found, "DEVICE_TYPE", None)
+    if not isinstance(vendor, str) or not vendor:
+        raise TypeError(f"{found.__name__}.VENDOR_NAME must name the vendor, not {vendor!r}")
+    if device_type not in DEVICE_TYPES:
+        raise TypeError(f"{found.__name__}.DEVICE_TYPE must be one of {', '.join(DEVICE_TYPES)}, not {device_type!r}")
 
 
-@functools.cache
-def registered_vendors() -> RegisteredVendors:
+VENDORS: Registry[type[AcceleratorBackend]] = Registry(
+    group="hwcompat.accelerators",
+    package=__name__,
+    kind=AcceleratorBackend,
+    noun="vendor",
+    first=("nvidia", "amd", "intel", "apple"),
+    check=_check,
+)
+
+
+def registered_vendors() -> Registered[type[AcceleratorBackend]]:
     """Every vendor that can be imported, whether or not it has a device here."""
-    points = entry_points(ENTRY_POINT_GROUP)
-    files = set(vendor_files())
-    classes: dict[str, type[AcceleratorBackend]] = {}
-    failures: dict[str, str] = {}
-    for name in _ordered({*files, *points}):
-        try:
-            found = _class_in_file(name) if name in files else points[name].load()
-            classes[name] = _checked(found)
-        except Exception as error:  # a plug-in may raise anything, and must not take the others with it
-            failures[name] = f"{type(error).__name__}: {error}"
-    return RegisteredVendors(classes=classes, failures=failures)
+    return VENDORS.load_all()
 
 
 def accelerator_failures() -> dict[str, str]:
@@ -115,14 +99,14 @@ def list_available_vendors() -> list[str]:
 def __getattr__(name: str) -> tuple[type[AcceleratorBackend], ...]:
     # A plain constant would import every vendor's file together with this package.
     if name == "ACCELERATOR_BACKENDS":
-        return tuple(registered_vendors().classes.values())
+        return tuple(registered_vendors().found.values())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _asked() -> tuple[list[AcceleratorBackend], dict[str, str]]:
     backends: list[AcceleratorBackend] = []
     failures: dict[str, str] = {}
-    for name, vendor in registered_vendors().classes.items():
+    for name, vendor in registered_vendors().found.items():
         try:
             backend = vendor()
             if backend.is_available():
@@ -130,33 +114,3 @@ def _asked() -> tuple[list[AcceleratorBackend], dict[str, str]]:
         except Exception as error:  # as above
             failures[name] = f"{type(error).__name__}: {error}"
     return backends, failures
-
-
-def _ordered(names: Iterable[str]) -> tuple[str, ...]:
-    rank = {name: position for position, name in enumerate(_FIRST)}
-    return tuple(sorted(names, key=lambda name: (rank.get(name, len(rank)), name)))
-
-
-def _class_in_file(name: str) -> object:
-    module = importlib.import_module(f".{name}", package=__name__)
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, AcceleratorBackend) and value.__module__ == module.__name__
-    ]
-    if len(found) != 1:
-        raise TypeError(f"{name}.py must define one AcceleratorBackend, not {len(found)}")
-    return found[0]
-
-
-def _checked(found: object) -> type[AcceleratorBackend]:
-    if not (isinstance(found, type) and issubclass(found, AcceleratorBackend)):
-        raise TypeError(f"{found!r} is no AcceleratorBackend")
-    vendor, device_type = getattr(found, "VENDOR_NAME", None), getattr(found, "DEVICE_TYPE", None)
-    if not isinstance(vendor, str) or not vendor:
-        raise TypeError(f"{found.__name__}.VENDOR_NAME must name the vendor, not {vendor!r}")
-    if device_type not in DEVICE_TYPES:
-        raise TypeError(f"{found.__name__}.DEVICE_TYPE must be one of {', '.join(DEVICE_TYPES)}, not {device_type!r}")
-    if found.__abstractmethods__:
-        raise TypeError(f"{found.__name__} lacks {', '.join(sorted(found.__abstractmethods__))}")
-    return found

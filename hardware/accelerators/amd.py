@@ -37,7 +37,7 @@ from ._figures import (
 )
 from ._pci import AMD_VENDOR_ID
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState
+from .base import AcceleratorInfo, DriverState, LibraryState, says_simulated
 
 if TYPE_CHECKING:
     from ._amdgpu import Card, Cards
@@ -266,7 +266,7 @@ class AmdsmiSource(LibrarySource):
         )
 
     def is_simulated(self) -> bool:
-        return "simulated" in str((self._table("amdsmi_get_gpu_driver_info", 0).value or {}).get("driver_version"))
+        return says_simulated((self._table("amdsmi_get_gpu_driver_info", 0).value or {}).get("driver_version"))
 
     def close(self) -> None:
         super().close()
@@ -296,7 +296,7 @@ class AmdsmiSource(LibrarySource):
             bandwidth_gbps=positive(memory.get("vram_max_bandwidth")),
             driver_version=version,
             firmware_version=text(vbios.get("version")),
-            simulated="simulated" in f"{name} {version}".lower(),
+            simulated=says_simulated(name, version),
             extra_info=without(self._extra(index, chip, asic.reason or total.reason)),
         )
         return placed(self.machine, info, self._card(index))

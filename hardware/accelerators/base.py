@@ -27,6 +27,7 @@ __all__ = [
     "Reading",
     "VendorFacts",
     "bus_only",
+    "says_simulated",
 ]
 
 DEVICE_TYPES = ("gpu", "npu", "tpu", "lpu", "wse")
@@ -38,6 +39,11 @@ class NoAccelerator(BackendUnavailable, RuntimeError):
 
 class NoSuchIndex(UsageError, IndexError):
     """An index beyond what is there; the message names the range."""
+
+
+def says_simulated(*told: object) -> bool:
+    """Whether a name or a version calls a device simulated, as libraries of tests and emulators do."""
+    return any("simulated" in str(one).lower() for one in told)
 
 
 class HardwareState(StrEnum):

@@ -11,7 +11,7 @@ from ..machine import Machine, Reading
 from ._figures import celsius, drawn, given, memory_kind, pci_address, percent, rates, share, size, text, without
 from ._pci import DISPLAY_CLASS, INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState
+from .base import AcceleratorInfo, DriverState, LibraryState, says_simulated
 
 if TYPE_CHECKING:
     from ._intel_files import IntelGpuFiles, IntelNpuFiles
@@ -165,7 +165,7 @@ class LevelZeroSource(LibrarySource):
         self._files = None
 
     def is_simulated(self) -> bool:
-        return "simulated" in str((self.library.ask("device", 0).value or {}).get("name")).lower()
+        return says_simulated((self.library.ask("device", 0).value or {}).get("name"))
 
     def describe(self, index: int) -> AcceleratorInfo:
         device, modules = self.library.ask("device", index), self.library.ask("memory", index)
@@ -195,7 +195,7 @@ class LevelZeroSource(LibrarySource):
             bus_type="integrated" if integrated else "pcie" if told else None,
             pcie_gen=generation if isinstance(generation, int) and 1 <= generation <= 9 and not integrated else None,
             driver_version=text(told.get("driver_version")),
-            simulated="simulated" in str(told.get("name")).lower(),
+            simulated=says_simulated(told.get("name")),
             extra_info=without(extra),
         )
 

@@ -11,7 +11,7 @@ from ..machine import Reading
 from ._figures import Extra, celsius, generation, given, mig_facts, milliwatts, percent, positive, rates, size
 from ._pci import DISPLAY_CLASS
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex
+from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex, says_simulated
 
 PCI_VENDOR_ID = 0x10DE
 
@@ -217,7 +217,7 @@ class NvmlSource(LibrarySource):
         return given(None if told.value is None else throttle_reasons(told.value), told.reason)
 
     def is_simulated(self) -> bool:
-        return "simulated" in (self.library.ask("nvmlSystemGetDriverVersion").value or "").lower()
+        return says_simulated(self.library.ask("nvmlSystemGetDriverVersion").value)
 
     def describe(self, index: int) -> AcceleratorInfo:
         name = self.read(index, "nvmlDeviceGetName")
@@ -241,7 +241,7 @@ class NvmlSource(LibrarySource):
             bandwidth_gbps=self._bandwidth(index, extra.get("memory_bus_bits")),
             driver_version=self.library.ask("nvmlSystemGetDriverVersion").value,
             firmware_version=self.read(index, "nvmlDeviceGetVbiosVersion").value,
-            simulated=self.is_simulated() or "simulated" in (name.value or "").lower(),
+            simulated=self.is_simulated() or says_simulated(name.value),
             extra_info=extra,
         )
 

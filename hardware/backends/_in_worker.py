@@ -44,6 +44,7 @@ class WorkerBackend(BaseBackend):
     ENVIRONMENT: ClassVar[str] = ""
     """Its name in `environments.toml`, where it isn't the target's."""
 
+    OWN_ENVIRONMENT = True
     SCRIPT: ClassVar[Path]
     CALL_LIMIT_S: ClassVar[float]
     INDEXED = False

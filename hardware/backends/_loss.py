@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..output_masks import covering
 
 if TYPE_CHECKING:
@@ -19,6 +17,8 @@ def loss_weights(shape: tuple[int, ...], mask: Array | None = None) -> Array:
     What an output holds where its `mask` is 0 means nothing and weighs nothing: there a mask of large numbers
     swallows the scores in one precision and not in another.
     """
+    import numpy as np
+
     size = int(np.prod(shape))
     weights: Array = np.cos(0.7 * np.arange(size, dtype=np.float64)).reshape(shape) / max(1, size)
     if mask is None:

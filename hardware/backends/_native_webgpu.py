@@ -91,7 +91,7 @@ class NativeWebGPUBackend(NodesBackend):
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         name = f"{self.device} through {self._runtime_told()}"
-        return self.device_info("webgpu", name, fallback=self.is_software)
+        return self.device_info(self.BACKEND_NAME, name, fallback=self.is_software)
 
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
         from ._web_runnable import load_web_model

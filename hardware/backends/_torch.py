@@ -204,7 +204,6 @@ class TorchRunnable(Runnable):
 class TorchBackend(BaseBackend):
     """Base of the targets that are a torch device type."""
 
-    DEVICE_TYPE: ClassVar[str]
     ROUTE = "eager"
     EXPORTS: ClassVar[bool] = False
     CAN = TorchRunnable.can

@@ -14,12 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from ..errors import BackendUnavailable
 from ..evidence.record import COARSE, Stage
 from ..model.outputs import ruled_out
-from ..workers import WorkerError, browsers, web_folder
+from ..own_commands import as_runnable
+from ..target_status import TargetStatus
+from ..workers import WorkerError, browsers, web_folder, without_browser
 from ..workers.process import SCRIPTS
 from ._in_worker import reason_of
 from ._onnx_in_worker import OnnxWorkerBackend
@@ -27,6 +27,7 @@ from ._web_placement import WHOLE
 from .base import Unsupported
 
 if TYPE_CHECKING:
+    from ..inventory import HardwareInfo
     from .base import Array
 
 PASS_LIMIT_S = 90.0
@@ -121,6 +122,8 @@ class NodesBackend(OnnxWorkerBackend):
         return {"subject": subject}
 
     def numbers(self, array: Array) -> Array:
+        import numpy as np
+
         return ruled_out(array).astype(np.float64)
 
     def computed_in(self, dtype: str) -> str:
@@ -129,6 +132,8 @@ class NodesBackend(OnnxWorkerBackend):
 
     @cached_property
     def _rounds_to_float16(self) -> bool:
+        import numpy as np
+
         from ._onnx_probe import SIZE, overflows, write_overflow
 
         values = np.full((SIZE, SIZE), 300, np.float16)
@@ -138,11 +143,27 @@ class NodesBackend(OnnxWorkerBackend):
 class WebBackend(NodesBackend):
     """Base of `webgpu` and `webnn`."""
 
+    IN_BROWSER = True
     RUNTIME = "ONNX Runtime Web"
     SCRIPT = SCRIPTS / "web_worker.py"
     CALL_LIMIT_S = browsers.START_LIMIT_S + 2 * PASS_LIMIT_S + _BESIDE_S  # a start, opening and a pass
 
     API: ClassVar[str]
+
+    BROWSER_PACKAGE: ClassVar[str]
+    """What brings the browser, as inventories name it."""
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        """What a browser offers is told by the browser alone."""
+        installed = inventory.packages.get(cls.BROWSER_PACKAGE)
+        runtime = inventory.packages.get(f"onnxruntime-web ({cls.BACKEND_NAME})")
+        reason = "" if runtime else as_runnable("onnxruntime-web has no environment here: make setup-web")
+        reason = reason or ("" if installed else without_browser(cls.BACKEND_NAME))
+        if reason:
+            return TargetStatus(target=cls.BACKEND_NAME, expected=False, reason=f"needs a browser: {reason}")
+        here = f"onnxruntime-web {runtime} and Chromium {installed} are installed; only the browser tells its device"
+        return TargetStatus(target=cls.BACKEND_NAME, expected=True, reason=here, device_name="browser")
 
     @property
     def device_type(self) -> str:

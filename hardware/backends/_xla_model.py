@@ -67,7 +67,6 @@ class XLADevice(Protocol):
 class XLARunnable(Runnable):
     """One program for each shape. What is saved is StableHLO, lowered for a TPU as well."""
 
-    CAN: ClassVar[frozenset[str]] = frozenset({"generate", "backward", "save"})
     gives_all = True
 
     def __init__(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -19,9 +19,12 @@ from ..model.types import Generation as Generation
 from ..model.types import ModelSubject as ModelSubject
 from ..model.types import Unsupported as Unsupported
 from ..target import Target
+from ..target_status import TargetStatus
+from ._device_info import DeviceInfo as DeviceInfo
 from .settings import DeviceSettings, settings_for
 
 if TYPE_CHECKING:
+    from ..inventory import HardwareInfo
     from ..model.types import Array as Array
     from ..model.types import Inputs as Inputs
     from ..optimization.levels import OptimizationLevel
@@ -115,40 +118,6 @@ class Runnable(ABC):
         """Give back what was taken."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceInfo:
-    """The device that a backend computes on. Memory in bytes; `None` where it isn't told.
-
-    `device_type` is the runtime's own name of it (`cuda:0`, `CPU`). `properties` are JSON values; where a runtime
-    tells of them, `bf16` and `fp8_supported` say whether the device has arithmetic for these, and `topology` how it
-    is connected.
-    """
-
-    backend: str
-    device_type: str
-    device_id: int
-    device_name: str
-    compute_capability: str | None = None
-    total_memory_bytes: int | None = None
-    driver_version: str | None = None
-    is_available: bool = True
-    properties: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def total_memory_gb(self) -> float | None:
-        """Total memory in GiB."""
-        return None if self.total_memory_bytes is None else self.total_memory_bytes / 2**30
-
-    @property
-    def total_memory_mb(self) -> float | None:
-        """Total memory in MiB."""
-        return None if self.total_memory_bytes is None else self.total_memory_bytes / 2**20
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, the derived sizes with them."""
-        return {**asdict(self), "total_memory_gb": self.total_memory_gb, "total_memory_mb": self.total_memory_mb}
-
-
 class BaseBackend(ABC):
     """Runs models on one target. A subclass in `hardware/backends/<target>.py` is found by its file's name."""
 
@@ -191,6 +160,54 @@ class BaseBackend(ABC):
     INDEXED: ClassVar[bool] = True
     """Whether there can be several devices of this target; one beyond what is there is a missing device."""
 
+    # What others ask of a target, so that its name stands in its own file alone.
+
+    ALIASES: ClassVar[tuple[str, ...]] = ()
+    """Names of vendors and browsers that users may write for the target."""
+
+    AUTO_ORDER: ClassVar[int] = 0
+    """Its place among the targets that `auto` tries where there is no model, from 1; 0 if it is never tried."""
+
+    VENDOR: ClassVar[str] = ""
+    """The vendor whose devices it means, as inventories write it; empty for the host and for targets of many."""
+
+    VENDOR_DEVICES: ClassVar[tuple[str, ...]] = ("gpu",)
+    """Which kinds of that vendor's devices it reaches."""
+
+    DEVICE_TYPE: ClassVar[str] = ""
+    """What torch calls devices of this target; empty where torch's own modules don't run on them."""
+
+    NEEDS_TORCH_BUILD: ClassVar[bool] = False
+    """Whether torch has to be built for this target; a build for one has no other."""
+
+    COLLECTIVES: ClassVar[str] = ""
+    """The backend of torch.distributed in which its devices form a group; empty where there is none."""
+
+    COLLECTIVES_LIBRARY: ClassVar[str] = ""
+    """What computes these collectives, where that has another name."""
+
+    OWN_ENVIRONMENT: ClassVar[bool] = False
+    """Whether its runtime lies in an environment of its own."""
+
+    IN_BROWSER: ClassVar[bool] = False
+    """Whether a browser computes."""
+
+    VARIANTS_NEED: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Variants that need one package and nothing else that the target needs: its name, and the command that installs
+    it."""
+
+    WATCHED_GRAPH: ClassVar[str] = ""
+    """The kind of graph in which single nodes can be watched (`onnx`, `ir`); empty where none can."""
+
+    CALLED_BY_SCRIPTS: ClassVar[bool] = False
+    """Whether its runtime is public, and called by a script of a few lines."""
+
+    OPERATORS_TRIED: ClassVar[bool] = False
+    """Whether its table of operators was tried one by one: what only a source says may yet be computed elsewhere."""
+
+    OPTIMUM_EXPORTS: ClassVar[bool] = False
+    """Whether its exporters are those of optimum-intel, which are read from source."""
+
     SHARED: ClassVar[bool] = False
     """Whether several processes may compute on the device at once without changing each other's results."""
 
@@ -222,6 +239,11 @@ class BaseBackend(ABC):
     def is_shared(cls, target: Target) -> bool:
         """Whether suites may run on `target` side by side; asked without setting up its runtime."""
         return cls.SHARED
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        """Whether the target may be on the machine of an inventory. Imports no runtime."""
+        return TargetStatus(target="", expected=True, reason="no rule here knows it; a probe can tell")
 
     @property
     def is_available(self) -> bool:

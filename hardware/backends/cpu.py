@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..cell import GRAPH_TASK
+from ..target_status import TargetStatus, host_status
 from ._torch import TorchBackend
 from .base import DeviceInfo, FileSubject, Runnable
 
 if TYPE_CHECKING:
     import torch
 
+    from ..inventory import HardwareInfo
     from .base import Inputs
 
 
@@ -20,10 +22,17 @@ class CPUBackend(TorchBackend):
 
     BACKEND_NAME = "cpu"
     DEVICE_TYPE = "cpu"
+    AUTO_ORDER = 6
+    COLLECTIVES = "gloo"
+    CALLED_BY_SCRIPTS = True
     INDEXED = False
     EXPIRES_ALSO_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {GRAPH_TASK: ("onnx", "onnxruntime")}
     SHARED = True
     UNSEEN = ""  # the host is the target: there is no other place to run
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        return host_status(inventory, target=cls.BACKEND_NAME)
 
     def torch_device(self) -> torch.device:
         import torch

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..target_status import TargetStatus, gpu_status
 from ._torch import TorchBackend
 from .base import ModelSubject, Runnable
+
+if TYPE_CHECKING:
+    from ..inventory import HardwareInfo
 
 _BF16_SINCE = (8, 0)
 _FP8_SINCE = (8, 9)
@@ -20,8 +24,18 @@ class NVIDIABackend(TorchBackend):
 
     BACKEND_NAME = "cuda"
     DEVICE_TYPE = "cuda"
+    VENDOR = "NVIDIA"
+    ALIASES = ("nvidia", "gpu")
+    AUTO_ORDER = 1
+    NEEDS_TORCH_BUILD = True
+    COLLECTIVES = "nccl"
+    CALLED_BY_SCRIPTS = True
     EXPIRES_ON = ("torch", "cuda (torch)", "transformers", "nvidia_driver", *_WHEELS)
     PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        return gpu_status(inventory, target=cls.BACKEND_NAME, vendor=cls.VENDOR)
 
     def _device_missing(self, torch: Any) -> str:
         if torch.version.hip:

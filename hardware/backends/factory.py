@@ -3,55 +3,54 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..entry_points import entry_points
-from ..errors import BrokenPlugin, UsageError, did_you_mean, echo
+from ..errors import UsageError, did_you_mean, echo
+from ..registry import Registry
 from ..target import Target
+from .base import BaseBackend
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from ..optimization import BaseOptimizer
-    from .base import BaseBackend
 
-ENTRY_POINT_GROUP = "hwcompat.backends"
-
-ALIASES = {
-    "nvidia": "cuda",
-    "gpu": "cuda",
-    "amd": "rocm",
-    "hip": "rocm",
-    "intel": "xpu",
-    "apple": "mps",
-    "google": "tpu",
-    **dict.fromkeys(("browser", "chrome", "chromium", "edge"), "webgpu"),
-}
-"""Names of vendors and browsers that are accepted for targets; WebNN has to be named."""
-
-_NOT_TARGETS = {"base", "factory", "settings"}
+TARGETS: Registry[type[BaseBackend]] = Registry(
+    group="hwcompat.backends",
+    package=__package__,
+    kind=BaseBackend,
+    noun="backend",
+    besides=frozenset({"base", "factory", "settings"}),
+)
 
 
-@functools.cache
-def _entry_points() -> dict[str, EntryPoint]:
-    return entry_points(ENTRY_POINT_GROUP)
-
-
-@functools.cache
 def built_in_targets() -> tuple[str, ...]:
     """Names of the targets that have a file here. Imports none of them."""
-    names = {path.stem for path in Path(__file__).parent.glob("*.py")}
-    return tuple(sorted(name for name in names - _NOT_TARGETS if not name.startswith("_")))
+    return TARGETS.shipped()
 
 
 def known_targets() -> tuple[str, ...]:
-    """Names of all targets: this folder's files and what plug-ins bring."""
-    return tuple(sorted({*built_in_targets(), *_entry_points()}))
+    """Names of all targets: this folder's files and what plugins bring."""
+    return TARGETS.names()
+
+
+@functools.cache
+def aliases() -> Mapping[str, str]:
+    """Names of vendors and browsers that are accepted for targets, with the target of each; WebNN has to be named."""
+    return {alias: name for name in built_in_targets() for alias in backend_class(name).ALIASES}
+
+
+def declarations_of(target: str) -> type[BaseBackend]:
+    """The class that says what a target is (`cuda`, `cuda:1`). Of a name that doesn't ship it is `BaseBackend`,
+    which declares nothing; no plugin is imported."""
+    name = target.partition(":")[0]
+    return backend_class(name) if name in built_in_targets() else BaseBackend
+
+
+def vendor_of(target: str) -> str:
+    """The vendor of a target (`cuda`, `cuda:1`); empty for the host, for those of many vendors, and for plugins."""
+    return declarations_of(target).VENDOR
 
 
 def resolve_target(text: str) -> Target:
@@ -61,15 +60,17 @@ def resolve_target(text: str) -> Target:
     cpu), for a variant that the target doesn't have, and for an index where it has one device only.
     """
     name, separator, rest = text.strip().partition(":")
-    name = ALIASES.get(name.lower(), name.lower())
+    name = name.lower()
     known = known_targets()
+    if name not in known:
+        name = aliases().get(name, name)
     if name not in known:
         raise UsageError(
             f"unknown device {echo(text)}",
             fix=" ".join(
                 filter(
                     None,
-                    [did_you_mean(name, [*known, *ALIASES, "auto"]), f"Known: {', '.join(known)}, auto."],
+                    [did_you_mean(name, [*known, *aliases(), "auto"]), f"Known: {', '.join(known)}, auto."],
                 )
             ),
         )
@@ -94,48 +95,12 @@ def _checked(target: Target, text: str) -> Target:
     return replace(target, variant=spellings.get(target.variant.lower(), ""))
 
 
-@functools.cache
-def _built_in_class(name: str) -> type[BaseBackend]:
-    from .base import BaseBackend
-
-    module = importlib.import_module(f".{name}", package=__package__)
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, BaseBackend)
-        and getattr(value, "BACKEND_NAME", None) == name
-        and value.__module__ == module.__name__
-    ]
-    if len(found) != 1:
-        raise TypeError(f"hardware/backends/{name}.py must define one backend called {name!r}, not {len(found)}")
-    return found[0]
-
-
 def backend_class(name: str) -> type[BaseBackend]:
     """The class behind a target's name. Imports its module, not its runtime.
 
     Raises `BrokenPlugin` where a backend from outside can't be imported.
     """
-    from .base import BaseBackend
-
-    if name in built_in_targets():
-        return _built_in_class(name)
-    point = _entry_points()[name]
-    try:
-        loaded = point.load()
-    except Exception as error:  # a plug-in may raise anything
-        raise BrokenPlugin(
-            f"the plugin {echo(name)} ({point.value}) can't be imported",
-            why=f"{type(error).__name__}: {error}",
-            fix="Fix or uninstall the plugin.",
-        ) from error
-    if not (isinstance(loaded, type) and issubclass(loaded, BaseBackend)):
-        raise BrokenPlugin(
-            f"the plugin {echo(name)} ({point.value}) is no backend",
-            why=f"it gave {loaded!r}, no class of BaseBackend",
-        )
-    return loaded
+    return TARGETS.load(name)
 
 
 def class_of(target: Target) -> type[BaseBackend]:
@@ -143,24 +108,9 @@ def class_of(target: Target) -> type[BaseBackend]:
     return backend_class(target.name).of_variant(target.variant)
 
 
-@functools.cache
-def plugged_versions() -> dict[str, str]:
+def plugged_versions() -> Mapping[str, str]:
     """By the name of each target from outside, the version of its package and a hash of its sources."""
-    return {name: _version_of(point) for name, point in _entry_points().items()}
-
-
-def _version_of(point: EntryPoint) -> str:
-    import hashlib  # no inventory needs it
-    import importlib.util
-
-    released = point.dist.version if point.dist is not None else "unknown"
-    spec = importlib.util.find_spec(point.module.partition(".")[0])
-    places = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
-    files = [
-        file for place in places for file in ([Path(place)] if place.endswith(".py") else Path(place).rglob("*.py"))
-    ]
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files) if file.is_file()))
-    return f"{released}+{digest.hexdigest()[:12]}"
+    return TARGETS.versions
 
 
 class BackendType(StrEnum):
@@ -178,10 +128,6 @@ class BackendType(StrEnum):
     WEBNN = "webnn"
     SIMULATED = "simulated"
     AUTO = "auto"
-
-
-_BEST_FIRST = ("cuda", "rocm", "tpu", "xpu", "mps", "cpu")
-"""What AUTO means for a caller without a model; with one, `generators/compatibility/selection.py` chooses."""
 
 
 def get_backend(
@@ -209,8 +155,12 @@ def get_optimizer(name: str | None = None) -> BaseOptimizer:
 
 
 def detect_best_backend() -> str:
-    """The first of CUDA, ROCm, TPU, XPU, MPS, CPU that its runtime says can be used. Imports runtimes."""
-    return next(name for name in _BEST_FIRST if name in known_targets() and get_backend(name).is_available)
+    """The first of CUDA, ROCm, TPU, XPU, MPS, CPU that its runtime says can be used. Imports runtimes.
+
+    With a model, `generators/compatibility/selection.py` chooses.
+    """
+    tried = sorted((backend_class(name).AUTO_ORDER, name) for name in built_in_targets())
+    return next(name for order, name in tried if order and get_backend(name).is_available)
 
 
 def list_available_backends() -> tuple[str, ...]:

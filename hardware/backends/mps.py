@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..target_status import TargetStatus, host_status
 from ._torch import TorchBackend
 from .base import DeviceInfo
+
+if TYPE_CHECKING:
+    from ..inventory import HardwareInfo
 
 
 class AppleBackend(TorchBackend):
@@ -14,8 +18,19 @@ class AppleBackend(TorchBackend):
 
     BACKEND_NAME = "mps"
     DEVICE_TYPE = "mps"
+    VENDOR = "Apple"
+    ALIASES = ("apple",)
+    AUTO_ORDER = 5
+    CALLED_BY_SCRIPTS = True
     EXPIRES_ON = ("torch", "transformers", "macos")
     FORK_SAFE = False
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        if inventory.host.system != "Darwin":
+            reason = f"needs macOS; this is {inventory.host.system}"
+            return TargetStatus(target=cls.BACKEND_NAME, expected=False, reason=reason)
+        return host_status(inventory, target=cls.BACKEND_NAME)
 
     def _setup_environment(self) -> None:
         # With this variable set to 1, operators without a Metal kernel run on the host without a word.

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..cell import GRAPH_TASK
 from ..own_commands import as_runnable
+from ..target_status import TargetStatus
 from ._openvino_calls import CHOICES
 from .base import BaseBackend, DeviceInfo, FileSubject, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
+    from ..inventory import HardwareInfo
     from ..target import Target
     from .base import Inputs
 
@@ -27,6 +29,10 @@ class OpenVINOBackend(BaseBackend):
     """OpenVINO's CPU plug-in unless a variant names a device. Precision hints are set and read back."""
 
     BACKEND_NAME = "openvino"
+    WATCHED_GRAPH = "ir"
+    CALLED_BY_SCRIPTS = True
+    OPERATORS_TRIED = True
+    OPTIMUM_EXPORTS = True
     EXPIRES_ON = ("openvino", "optimum-intel", "torch", "transformers")
     EXPIRES_ALSO_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "int8": ("nncf",),
@@ -39,6 +45,14 @@ class OpenVINOBackend(BaseBackend):
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"int8": "float32"}
     VARIANTS = ("CPU", "GPU", "NPU", *CHOICES)
     DEADLINE_S = 600.0  # a model is exported, proven and compiled, for prompts and for tokens
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        version = inventory.packages.get("openvino")
+        reason = f"openvino {version} is installed; only the library itself tells its devices"
+        if version is None:
+            reason = "openvino isn't installed: pip install openvino"
+        return TargetStatus(target=cls.BACKEND_NAME, expected=version is not None, reason=reason)
 
     @property
     def device(self) -> str:

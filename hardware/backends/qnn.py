@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..evidence.record import Stage
 from ..evidence.versions import SDK_VARIABLE
+from ..own_commands import as_runnable
+from ..target_status import TargetStatus
 from ..workers import WorkerError
 from ..workers.process import SCRIPTS
 from ._in_worker import reason_of
@@ -20,6 +22,7 @@ from ._onnx_in_worker import OnnxWorkerBackend
 from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
+    from ..inventory import HardwareInfo
     from ..target import Target
     from .base import Array, Inputs
 
@@ -44,6 +47,11 @@ class QNNBackend(OnnxWorkerBackend):
     """QNN's HTP backend, on the emulator or on a Snapdragon; nothing may run on the host."""
 
     BACKEND_NAME = "qnn"
+    VENDOR = "Qualcomm"
+    VENDOR_DEVICES = ("npu",)
+    WATCHED_GRAPH = "onnx"
+    CALLED_BY_SCRIPTS = True
+    OPERATORS_TRIED = True
     EXPIRES_ON = (
         *("onnxruntime-qnn", "onnxruntime (qnn)", "qnn_sdk", "qualcomm_driver", "qualcomm_firmware"),
         *("onnx", "onnxruntime", "torch", "transformers"),
@@ -63,6 +71,20 @@ class QNNBackend(OnnxWorkerBackend):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self._arithmetic = ""
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        version = inventory.packages.get(cls.PACKAGE)
+        if version is None:
+            reason = as_runnable(f"{cls.PACKAGE} has no environment here: make setup-qnn")
+            return TargetStatus(target=cls.BACKEND_NAME, expected=False, reason=reason)
+        emulated = inventory.host.machine.lower() not in _REAL_MACHINES
+        return TargetStatus(
+            target=cls.BACKEND_NAME,
+            expected=True,
+            reason=f"{cls.PACKAGE} {version} is installed{', with its emulator of an HTP' if emulated else ''}",
+            device_name="emulated HTP" if emulated else "HTP",
+        )
 
     # The worker
 

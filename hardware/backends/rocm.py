@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..target_status import TargetStatus, gpu_status
 from ._torch import TorchBackend
+
+if TYPE_CHECKING:
+    from ..inventory import HardwareInfo
 
 _BF16 = ("gfx908", "gfx90a", "gfx94", "gfx95", "gfx11", "gfx12")
 _FP8 = ("gfx94", "gfx95", "gfx12")
@@ -18,7 +22,18 @@ class AMDBackend(TorchBackend):
 
     BACKEND_NAME = "rocm"
     DEVICE_TYPE = "cuda"
+    VENDOR = "AMD"
+    ALIASES = ("amd", "hip")
+    AUTO_ORDER = 2
+    NEEDS_TORCH_BUILD = True
+    COLLECTIVES = "nccl"
+    COLLECTIVES_LIBRARY = "RCCL"
+    CALLED_BY_SCRIPTS = True
     EXPIRES_ON = ("torch", "hip (torch)", "transformers", "amd_driver")
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        return gpu_status(inventory, target=cls.BACKEND_NAME, vendor=cls.VENDOR)
 
     def _device_missing(self, torch: Any) -> str:
         if not torch.version.hip:

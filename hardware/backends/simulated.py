@@ -16,15 +16,19 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError, did_you_mean, echo
 from ..evidence.versions import FAULT_VARIABLE
 from ..privateuse1 import install
+from ..target_status import TargetStatus
 from ._ledger import LedgerBackend, LedgerRunnable
 from ._torch import TorchBackend
 from ._trace import PARAMETER_OPERATORS
 from .base import DeviceInfo, ModelSubject
+
+if TYPE_CHECKING:
+    from ..inventory import HardwareInfo
 
 FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host")
 
@@ -158,6 +162,14 @@ class SimulatedBackend(LedgerBackend):
     EXPIRES_ON: ClassVar[tuple[str, ...]] = (*TorchBackend.EXPIRES_ON, "simulated_fault")
     UNSEEN = "everything physical: the device is simulated with the host's kernels"
     RUNNABLE = SimulatedRunnable
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        return TargetStatus(
+            target=cls.BACKEND_NAME,
+            expected=inventory.torch.version is not None,
+            reason=inventory.torch.reason or "simulated: proves plumbing, never numerics or speed",
+        )
 
     def _setup_environment(self) -> None:
         text = os.environ.get(FAULT_VARIABLE, "")

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..accelerators.google import CLOUD, GoogleAccelerators
 from ..evidence.record import Stage
 from ..machine import LiveMachine, Machine
+from ..own_commands import as_runnable
+from ..target_status import TargetStatus, device_names
 from ..workers import WorkerError
 from ..workers.process import SCRIPTS
 from ._in_worker import WorkerBackend, reason_of
-from ._xla_model import XLARunnable
 from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
+    from ..inventory import HardwareInfo
     from ..target import Target
     from .base import Array, Inputs
 
@@ -37,10 +38,15 @@ class TPUBackend(WorkerBackend):
     """A TPU through PJRT, or XLA's CPU client where the variant asks for that."""
 
     BACKEND_NAME = "tpu"
+    VENDOR = "Google"
+    VENDOR_DEVICES = ("tpu",)
+    ALIASES = ("google",)
+    AUTO_ORDER = 3
     EXPIRES_ON = ("torchax", "jax (tpu)", "jaxlib (tpu)", "libtpu (tpu)", "torch", "transformers")
-    CAN = XLARunnable.CAN
+    CAN = frozenset({"generate", "backward", "save"})
     PRECISIONS = ("float32", "bfloat16")
     VARIANTS = (XLA_CPU,)
+    VARIANTS_NEED: ClassVar[Mapping[str, tuple[str, str]]] = {XLA_CPU: ("torchax", "make setup-xla")}
     RUNTIME = "XLA"
     SCRIPT = SCRIPTS / "xla_worker.py"
     CALL_LIMIT_S = 240.0
@@ -60,6 +66,23 @@ class TPUBackend(WorkerBackend):
     def is_shared(cls, target: Target) -> bool:
         """The host's processor is; a TPU belongs to one process at a time."""
         return target.variant == XLA_CPU
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        version = inventory.packages.get("torchax")
+        facts = next((one for one in inventory.vendors if one.vendor == cls.VENDOR), None)
+        devices = [one for one in inventory.accelerators if one.vendor == cls.VENDOR]
+        here = f"; {cls.BACKEND_NAME}:{XLA_CPU} (torchax {version}) is {NOT_A_TPU}" if version else ""
+        if version is None:
+            reason = as_runnable("torchax has no environment here: make setup-xla")
+        else:
+            reason = facts.reason if facts is not None else "nothing here tells whether there is a TPU"
+        return TargetStatus(
+            target=cls.BACKEND_NAME,
+            expected=not reason,
+            reason=f"{reason}{here}",
+            device_name=device_names(devices),
+        )
 
     # The worker
 
@@ -94,6 +117,8 @@ class TPUBackend(WorkerBackend):
             return f"PJRT offers no {self.platform}: {error}"
 
     def _why_not(self) -> str:
+        from importlib import metadata
+
         here = self.described
         if here["torch"] != (own := metadata.version("torch")):
             return f"programs of torch {own} are read by torch {here['torch']} in its environment"
@@ -149,6 +174,8 @@ class TPUBackend(WorkerBackend):
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
         if precision not in self.PRECISIONS:
             raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        from ._xla_model import XLARunnable
+
         return XLARunnable(self, subject, example_inputs, precision)
 
 

@@ -7,7 +7,7 @@ what calls itself a fallback) is said in every report: it stands for no GPU.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ..evidence.record import Stage
 from ..software_adapters import adapter_conditions, adapter_name, is_software
@@ -26,7 +26,10 @@ class WebGPUBackend(WebBackend):
         *("onnxruntime-web (webgpu)", "chromium (webgpu)", "playwright"),
         *("onnx", "onnxruntime", "torch", "transformers"),
     )
+    ALIASES = ("browser", "chrome", "chromium", "edge")
     VARIANTS = (NATIVE,)
+    VARIANTS_NEED: ClassVar[Mapping[str, tuple[str, str]]] = {NATIVE: ("onnxruntime-webgpu", "make setup-web")}
+    BROWSER_PACKAGE = "chromium (webgpu)"
     API = "webgpu"
     FIXED_SHAPES = False
     BUNDLE = "ort.webgpu.min.mjs"

@@ -27,6 +27,7 @@ class WebNNBackend(WebBackend):
         *("onnx", "onnxruntime", "torch", "transformers"),
     )
     VARIANTS = ("gpu", "npu")
+    BROWSER_PACKAGE = "@sparticuz/chromium (webnn)"
     API = "webnn"
     FIXED_SHAPES = True
     BUNDLE = "ort.all.min.mjs"

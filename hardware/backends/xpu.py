@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..target_status import TargetStatus, gpu_status
 from ._torch import TorchBackend
+
+if TYPE_CHECKING:
+    from ..inventory import HardwareInfo
 
 
 class IntelBackend(TorchBackend):
@@ -13,7 +17,18 @@ class IntelBackend(TorchBackend):
 
     BACKEND_NAME = "xpu"
     DEVICE_TYPE = "xpu"
+    VENDOR = "Intel"
+    ALIASES = ("intel",)
+    AUTO_ORDER = 4
+    NEEDS_TORCH_BUILD = True
+    COLLECTIVES = "xccl"
+    COLLECTIVES_LIBRARY = "oneCCL"
+    CALLED_BY_SCRIPTS = True
     EXPIRES_ON = ("torch", "xpu (torch)", "transformers", "intel_driver")
+
+    @classmethod
+    def expected(cls, inventory: HardwareInfo) -> TargetStatus:
+        return gpu_status(inventory, target=cls.BACKEND_NAME, vendor=cls.VENDOR)
 
     def _setup_environment(self) -> None:
         # Set, it sends operators without a kernel to the host without a word.

@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.base import DriverState, HardwareState, LibraryState, VendorFacts
+from ..backends.factory import declarations_of
 from ..own_commands import as_runnable
 from ..plain_text import columns, folded, printable
-from ..target import vendor_of
 from .remedies import Remedy, remedies_for
 
 if TYPE_CHECKING:
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from ..expected_targets import TargetStatus
 
 SCHEMA_VERSION = 1
-_OF_TORCH = ("cpu", "cuda", "rocm", "mps", "xpu", "simulated")
-_BUILDS = ("cuda", "rocm", "xpu")
 _ALWAYS = ("cpu",)
-_OWN_ENVIRONMENT = ("qnn", "tpu", "webgpu", "webnn")
-_IN_BROWSERS = ("webgpu", "webnn")
 _SOFTWARE_ALONE = ("no_package", "no_environment", "no_browser")
 _INSTALL = re.compile(r"pip install [\w.\[\]=-]+")
 
@@ -149,23 +145,24 @@ def _is_present(target: str, inventory: HardwareInfo) -> bool:
     """Whether the hardware that a target means is here, simulated ones left out."""
     if target in _ALWAYS:
         return True
-    vendor = vendor_of(target)
+    vendor = declarations_of(target).VENDOR
     facts = next((one for one in inventory.vendors if one.vendor == vendor), None)
     return facts is not None and facts.hardware is HardwareState.PRESENT and not facts.simulated
 
 
 def _state(target: str, inventory: HardwareInfo) -> str:
     """What of a target's own software is missing; empty where only its vendor's is."""
-    if target in _OF_TORCH:
+    backend = declarations_of(target)
+    if backend.DEVICE_TYPE:
         if inventory.torch.version is None:
             return "no_torch"
-        if target in _BUILDS and inventory.torch.kind != target:
+        if backend.NEEDS_TORCH_BUILD and inventory.torch.kind != target:
             return "wrong_build"
-        own = [one for one in inventory.accelerators if one.vendor == vendor_of(target) and one.device_type == "gpu"]
+        own = [one for one in inventory.accelerators if one.vendor == backend.VENDOR and one.device_type == "gpu"]
         return "hidden" if own and all("hidden_by" in one.extra_info for one in own) else ""
-    if target in _IN_BROWSERS and inventory.packages.get(f"onnxruntime-web ({target})"):
+    if backend.IN_BROWSER and inventory.packages.get(f"onnxruntime-web ({target})"):
         return "no_browser"
-    return "no_environment" if target in _OWN_ENVIRONMENT else "no_package"
+    return "no_environment" if backend.OWN_ENVIRONMENT else "no_package"
 
 
 def _commands_in(reason: str) -> tuple[Remedy, ...]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     import torch
 
@@ -85,4 +83,6 @@ def nested(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 
 def ruled_out(array: Array) -> Array:
     """Minus infinity where an entry is the smallest number of its dtype, as `to_arrays` has it."""
+    import numpy as np
+
     return np.where(array == np.finfo(array.dtype).min, -np.inf, array) if array.dtype.kind == "f" else array

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 if TYPE_CHECKING:
     import torch
 
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
 def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """Arrays as tensors on `device`; floating-point ones in `dtype`. Copies, since modelling code may write into what
     it is given, as XGLM of transformers 4.57 adds 2 to its positions in place."""
+    import numpy as np
     import torch
 
     tensors = {name: torch.as_tensor(np.array(value, order="C")) for name, value in inputs.items()}

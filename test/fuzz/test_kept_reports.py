@@ -34,7 +34,7 @@ from reports.coverage.facts import Coverage, Result, Standing, TargetCoverage, T
 from reports.coverage.markdown import coverage_markdown
 from reports.coverage.report import CoverageReport, coverage_json, read_report
 from reports.coverage.text import coverage_text
-from reports.formats import FORMATS, report_text
+from reports.formats import report_text
 from reports.html.coverage_html import coverage_html
 from reports.matrix_changes import compare_matrix
 from reports.matrix_changes import read_baseline as read_matrix
@@ -119,7 +119,7 @@ def test_a_baseline_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentine
         read.append(baseline)
         against = dataclasses.replace(report, baseline=compare(report, baseline))
         form = draw.choice(("markdown", "html", "json"))
-        text = FORMATS[form](against)
+        text = report_text(against, form)
         {"markdown": check_markdown, "html": check_html, "json": check_json}[form](text)
 
     fuzz(one, draw=draws())

@@ -41,9 +41,9 @@ from reports.anonymous import Pseudonyms
 from reports.comparison.text import FORMATS as OF_COMPARISONS
 from reports.delivery import pseudonyms_for
 from reports.formats import FORMATS, report_text
-from reports.github_report import MOST_ANNOTATIONS
+from reports.formats.github import MOST_ANNOTATIONS
+from reports.formats.json import schema
 from reports.html.matrix_html import matrix_html
-from reports.json_report import schema
 from reports.matrix_text import FORMATS as OF_MATRICES
 from reports.matrix_text import VIEWS, matrix_text
 from reports.reporter import HardwareCompatibilityReporter
@@ -97,7 +97,7 @@ def told(folder: Path, hostile: Hostile) -> Evidence:
 
 
 @pytest.mark.fuzz(20)
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMATS.names())
 def test_a_report_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory: HardwareInfo, form: str) -> None:
     def one(draw: random.Random) -> None:
         hostile = Hostile(draw, sentinel.path)

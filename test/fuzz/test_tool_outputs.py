@@ -189,7 +189,7 @@ def check(machine: MutatedMachine) -> None:
     SCHEMA.validate(json.loads(json.dumps(found.to_dict(), allow_nan=False)))
     assert list_text(found, FORMATS[len(found.vendors[0].reason) % len(FORMATS)])
     listed = {one.vendor for one in found.accelerators if one.index is not None}
-    for vendor in registered_vendors().classes.values():
+    for vendor in registered_vendors().found.values():
         if vendor.VENDOR_NAME not in listed:
             continue
         backend = vendor(machine)

@@ -39,7 +39,7 @@ AddVendor = Callable[..., None]
 
 
 def forget(folder: Path) -> None:
-    accelerators.registered_vendors.cache_clear()
+    accelerators.VENDORS.forget()
     for name in {path.stem for path in folder.glob("*.py")}:
         sys.modules.pop(f"hardware.accelerators.{name}", None)
 
@@ -52,7 +52,7 @@ def add_vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AddV
     def add(name: str, text: str = "", *, vendor: str = "", kind: str = "npu", available: str = "True") -> None:
         body = text or VENDOR.format(vendor=vendor or name, kind=kind, available=available)
         (tmp_path / f"{name}.py").write_text(body)
-        accelerators.registered_vendors.cache_clear()
+        accelerators.VENDORS.forget()
 
     yield add
     forget(tmp_path)
@@ -80,7 +80,7 @@ def test_order_is_nvidia_amd_intel_apple_and_the_rest_by_name(add_vendor: AddVen
     names = ("nvidia", "amd", "intel", "apple", "beta", "zeta")
     for name in ("zeta", "beta"):
         add_vendor(name)
-    assert tuple(name for name in accelerators.vendor_files() if name in names) == names
+    assert tuple(name for name in accelerators.VENDORS.names() if name in names) == names
 
 
 def test_a_mixed_machine_shows_all_vendors(add_vendor: AddVendor) -> None:
@@ -199,7 +199,7 @@ def test_a_vendor_that_lacks_a_method_is_refused_with_its_name(add_vendor: AddVe
         "half", VENDOR.format(vendor="Half", kind="npu", available="True").partition("    def list_devices")[0]
     )
     assert accelerators.registered_vendors().failures["half"] == "TypeError: Chips lacks list_devices"
-    assert "half" not in accelerators.registered_vendors().classes
+    assert "half" not in accelerators.registered_vendors().found
 
 
 def test_a_vendors_library_is_closed_once_the_machine_is_listed(add_vendor: AddVendor, tmp_path: Path) -> None:

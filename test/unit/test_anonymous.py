@@ -118,7 +118,7 @@ def report() -> Report:
     )
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", FORMATS.names())
 def test_no_format_tells_a_name_a_folder_or_a_hash_of_the_name(format: str) -> None:
     assert LEAK.search(report_text(report(), format))
     text = report_text(pseudonyms_for(evidence()).value(report()), format)

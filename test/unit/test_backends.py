@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
+from hardware import registry
 from hardware.backends import factory
 from hardware.backends.base import BaseBackend, Execution, Runnable
 from hardware.backends.factory import (
-    ALIASES,
+    aliases,
     backend_class,
     built_in_targets,
     get_backend,
@@ -63,8 +64,8 @@ class PluggedBackend(BaseBackend):
 @pytest.fixture
 def plugged(monkeypatch):
     """A plug-in `plugged`, as its package's entry point would declare it."""
-    point = importlib.metadata.EntryPoint("plugged", f"{__name__}:PluggedBackend", factory.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(factory, "_entry_points", lambda: {"plugged": point})
+    point = importlib.metadata.EntryPoint("plugged", f"{__name__}:PluggedBackend", factory.TARGETS.group)
+    monkeypatch.setattr(factory.TARGETS, "added", lambda: {"plugged": point})
     return point
 
 
@@ -103,7 +104,7 @@ def test_what_a_user_writes_is_resolved(text, target):
 
 
 def test_aliases_name_targets():
-    assert set(ALIASES.values()) <= set(built_in_targets())
+    assert set(aliases().values()) <= set(built_in_targets())
 
 
 @pytest.mark.parametrize(
@@ -163,22 +164,22 @@ def test_a_plug_in_is_a_target_like_the_others(plugged):
 
 
 def test_a_plug_in_that_is_no_backend_is_named(monkeypatch):
-    point = importlib.metadata.EntryPoint("odd", "pathlib:Path", factory.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(factory, "_entry_points", lambda: {"odd": point})
+    point = importlib.metadata.EntryPoint("odd", "pathlib:Path", factory.TARGETS.group)
+    monkeypatch.setattr(factory.TARGETS, "added", lambda: {"odd": point})
     with pytest.raises(BrokenPlugin, match=r"plugin 'odd' \(pathlib:Path\) is no backend"):
         backend_class("odd")
 
 
 def test_a_plug_in_that_cannot_be_imported_is_a_broken_plug_in(monkeypatch):
-    point = importlib.metadata.EntryPoint("acme", "nothing_there.backend:Acme", factory.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(factory, "_entry_points", lambda: {"acme": point})
+    point = importlib.metadata.EntryPoint("acme", "nothing_there.backend:Acme", factory.TARGETS.group)
+    monkeypatch.setattr(factory.TARGETS, "added", lambda: {"acme": point})
     with pytest.raises(BrokenPlugin, match="No module named 'nothing_there'"):
         backend_class("acme")
 
 
 def test_a_plug_in_cannot_take_the_place_of_a_target_that_ships(monkeypatch):
-    point = importlib.metadata.EntryPoint("cpu", f"{__name__}:PluggedBackend", factory.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(factory, "_entry_points", lambda: {"cpu": point})
+    point = importlib.metadata.EntryPoint("cpu", f"{__name__}:PluggedBackend", factory.TARGETS.group)
+    monkeypatch.setattr(registry, "entry_points", lambda group: {"cpu": point})
     assert backend_class("cpu").__module__ == "hardware.backends.cpu"
 
 

@@ -16,7 +16,7 @@ from hardware.evidence.record import CheckLine, Outcome
 from reports.baseline import Baseline, compare, read_baseline
 from reports.finding import Comparison, Finding, Severity, State, worst_first
 from reports.formats import report_text
-from reports.json_report import schema
+from reports.formats.json import schema
 from reports.report import Report
 from reports.run_command import _by_findings
 from reports.stack import StackResult

@@ -16,12 +16,11 @@ import pytest
 
 from hardware.errors import OutputError
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
-from reports import sarif_report as sarif
 from reports.delivery import SUMMARY_VARIABLE, deliver_to_github
 from reports.diagnosis import diagnose
 from reports.finding import Finding, Severity, worst_first
-from reports.formats import FORMATS, SUFFIXES, report_text
-from reports.github_report import LARGEST_SUMMARY, MOST_ANNOTATIONS, github_annotations, github_summary
+from reports.formats import FORMATS, report_text, sarif, suffix_of
+from reports.formats.github import LARGEST_SUMMARY, MOST_ANNOTATIONS, github_annotations, github_summary
 from reports.places import SuitePlace, place_of, suite_places
 from reports.report import Report
 
@@ -97,7 +96,7 @@ def test_all_formats_count_the_same_findings_of_one_report() -> None:
     one = of_everything()
     counts = one.error_counts
     assert min(counts.values()) >= 1
-    texts = {name: report_text(one, name) for name in FORMATS}
+    texts = {name: report_text(one, name) for name in FORMATS.names()}
     said = "Findings: " + ", ".join(f"{number} {name}" for name, number in counts.items())
     run = sarif_of(one)
     junit = ElementTree.fromstring(texts["junit"]).find("testsuite[@name='findings']/properties")
@@ -268,7 +267,7 @@ def test_suites_are_found_by_plain_names_alone(tmp_path: Path, monkeypatch: pyte
 
 def test_the_failure_that_the_documentation_shows_is_the_same_in_every_format() -> None:
     shown = ROOT / "docs" / "formats"
-    texts = {name: (shown / f"failure.{SUFFIXES[name]}").read_text(encoding="utf-8") for name in FORMATS}
+    texts = {name: (shown / f"failure.{suffix_of(name)}").read_text(encoding="utf-8") for name in FORMATS.names()}
     (known,) = json.loads(texts["json"])["errors"]
     assert all("off by" in text or "0.41 of the output" in text for text in texts.values())
     (result,) = json.loads(texts["sarif"])["runs"][0]["results"]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from hardware.__main__ import main
 from hardware.accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
-from hardware.backends.factory import built_in_targets
+from hardware.backends.factory import backend_class, built_in_targets
 from hardware.detection import HardwareInfo, ProbeResult, detect, targets
 from hardware.doctor import diagnosis as module
 from hardware.doctor.diagnosis import (
@@ -154,7 +154,7 @@ def result(target: str, reason: str = "") -> ProbeResult:
 
 def test_every_target_with_an_environment_of_its_own_says_how_to_make_it() -> None:
     told = {one.about for one in entries() if one.state == "no_environment"}
-    assert told == set(module._OWN_ENVIRONMENT)
+    assert told == {name for name in built_in_targets() if backend_class(name).OWN_ENVIRONMENT}
 
 
 def test_what_is_expected_and_computes_wrongly_is_broken() -> None:

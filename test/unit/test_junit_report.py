@@ -8,7 +8,7 @@ from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.project.finding import ProjectOutcome
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from reports.cells import CellReport
-from reports.junit_report import junit_report
+from reports.formats.junit import junit_report
 from reports.report import Report
 
 CELL = "bert/fill-mask/cuda/float32"

@@ -21,7 +21,7 @@ from hardware.evidence.latest import SETUP, SILENT, Latest, read_latest
 from hardware.evidence.record import CheckLine, EndLine, Line, Origin, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.store import Evidence, read_folder, read_line, read_run
 from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
-from reports.json_report import report_object
+from reports.formats.json import report_object
 from reports.reporter import HardwareCompatibilityReporter
 
 BERT, GPT2 = "bert/fill-mask/cpu/float32", "gpt2/text-generation/cuda/float16"

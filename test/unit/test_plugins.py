@@ -11,6 +11,7 @@ import click
 import pytest
 
 from hardware import plugins as module
+from hardware import registry
 from hardware.errors import HwCompatError, UsageError
 from hardware.plugins import Plugin, Plugins, plugins
 from reports.components import own_parts
@@ -29,15 +30,17 @@ def registered(monkeypatch):
         return value
 
     monkeypatch.setattr(
-        module,
+        registry,
         "entry_points",
         lambda group: {
             name: SimpleNamespace(load=lambda value=value: loaded(value), value=name) for name, value in found.items()
         },
     )
     plugins.cache_clear()
+    module._REGISTRY.forget()
     yield found
     plugins.cache_clear()
+    module._REGISTRY.forget()
 
 
 def test_all_that_our_parts_name_is_there():

@@ -19,7 +19,7 @@ from hardware.evidence.record import CheckLine, Outcome
 from reports.diagnosis import diagnose
 from reports.finding import Severity, worst_first
 from reports.formats import report_text
-from reports.json_report import report_object, schema
+from reports.formats.json import report_object, schema
 from reports.project import project_findings, project_text
 from reports.report import Report
 from reports.wording import reason_text

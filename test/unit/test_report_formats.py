@@ -16,7 +16,7 @@ from reports.components import Component
 from reports.diagnosis import diagnose
 from reports.finding import Finding, Severity, worst_first
 from reports.formats import FORMATS, report_text
-from reports.json_report import schema
+from reports.formats.json import schema
 from reports.report import Report
 from reports.stack import StackResult
 from reports.text import advice_markdown, fenced, markdown, working
@@ -149,7 +149,7 @@ def test_finding_without_a_check_fails_in_junit():
     assert "no such part" in failure.get("message")
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", FORMATS.names())
 def test_no_control_character_of_untrusted_text_reaches_a_report(format):
     text = report_text(make_report(HOSTILE), format)
     assert all(char.isprintable() or char == "\n" for char in text)

@@ -18,7 +18,7 @@ from hwcompat.plugins.placement.pool import ResourcePool, pool
 from hwcompat.plugins.placement.pool.memory import Reading
 from reports import components
 from reports.finding import Severity
-from reports.json_report import schema
+from reports.formats.json import schema
 from reports.reporter import HardwareCompatibilityReporter
 
 CELL = "bert/fill-mask/cpu/float32"

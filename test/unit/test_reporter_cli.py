@@ -21,7 +21,7 @@ from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
 from hardware.testing.checkpoints import weights_hash
 from reports.formats import FORMATS
-from reports.json_report import schema
+from reports.formats.json import schema
 
 CHECKS = (
     "builds",
@@ -378,5 +378,5 @@ def test_a_form_that_a_report_has_not_is_refused_with_those_that_it_has(capsys, 
 def test_the_forms_that_help_lists_are_those_of_each_document(capsys):
     assert door.main(["--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert f"Of a report: {', '.join(FORMATS)}." in said
+    assert f"Of a report: {', '.join(FORMATS.names())}." in said
     assert "Of --compare: text, markdown, json." in said

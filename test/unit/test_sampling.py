@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from hardware import sampling
-from hardware.accelerators import RegisteredVendors
 from hardware.accelerators.base import AcceleratorBackend, AcceleratorInfo
 from hardware.machine import LiveMachine
+from hardware.registry import Registered
 from hardware.sampling import Sampler
 from hardware.system.cpu_telemetry import CpuTelemetryReader
 
@@ -55,7 +55,7 @@ class Chip(AcceleratorBackend):
 @pytest.fixture
 def chip(monkeypatch: pytest.MonkeyPatch) -> type[Chip]:
     kind = type("Chip", (Chip,), {})
-    registered = RegisteredVendors(classes={"chip": kind}, failures={"other": "ImportError: no such library"})
+    registered = Registered(found={"chip": kind}, failures={"other": "ImportError: no such library"})
     monkeypatch.setattr(sampling, "registered_vendors", lambda: registered)
     return kind
 

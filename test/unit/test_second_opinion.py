@@ -25,7 +25,7 @@ from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
 from reports.formats import report_text
-from reports.json_report import schema
+from reports.formats.json import schema
 from reports.reporter import HardwareCompatibilityReporter
 from reports.wording import reason_text
 

@@ -21,9 +21,10 @@ from hardware.machine import LiveMachine, Machine, Reading
 from hardware.recording import ReplayedMachine
 from hardware.system.storage import StorageDeviceInfo, get_storage_backend, local, read_storage
 from hardware.system.storage._linux_health import health_without_root, link_limit
+from hardware.system.storage._mounted import remote
 from hardware.system.storage.base import BUS_TYPES, DEVICE_TYPES, HEALTH, Mount, read_mounts
 from hardware.system.storage.factory import registered_storage
-from hardware.system.storage.network import ObjectStorage, remote
+from hardware.system.storage.object import ObjectStorage
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "hardware" / "schemas" / "inventory.json").read_text())
@@ -233,7 +234,7 @@ def test_a_server_of_a_parallel_filesystem_has_disks_not_mounts() -> None:
 
 
 def test_the_registry_knows_four_kinds_and_refuses_others() -> None:
-    assert tuple(registered_storage().classes) == ("local", "network", "parallel", "object")
+    assert tuple(registered_storage().found) == ("local", "network", "parallel", "object")
     assert not registered_storage().failures
     with pytest.raises(UsageError, match="Known: local, network, parallel, object"):
         get_storage_backend("tape")

@@ -75,7 +75,7 @@ def test_a_plug_ins_device_has_a_file_too(monkeypatch):
     class Chip(TorchBackend):
         BACKEND_NAME = DEVICE_TYPE = "chip"
 
-    monkeypatch.setattr(factory, "_entry_points", lambda: {"chip": SimpleNamespace(load=lambda: Chip)})
+    monkeypatch.setattr(factory.TARGETS, "added", lambda: {"chip": SimpleNamespace(load=lambda: Chip)})
     text = spec_text(resolve_target("chip"))
     assert 'get_backend("chip")' in text
     assert "DEVICE_COUNT_FN" in text

@@ -5,27 +5,29 @@ A kind that fails is left out, and `failures` keeps why.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...entry_points import entry_points
 from ...errors import UsageError, did_you_mean, echo
 from ...machine import LiveMachine, Machine
+from ...registry import Registered, Registry
 from .base import BUS_TYPES, DEVICE_TYPES, HEALTH, StorageBackend, StorageDeviceInfo, read_mounts
-from .local import LocalStorage
-from .network import NetworkStorage, ObjectStorage, ParallelStorage
-
-ENTRY_POINT_GROUP = "hwcompat.storage"
-_KINDS = (LocalStorage, NetworkStorage, ParallelStorage, ObjectStorage)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegisteredStorage:
-    """Classes by name, in order; and what failed, with its reason."""
+def _check(found: type[StorageBackend]) -> None:
+    if not isinstance(getattr(found, "NAME", None), str) or not found.NAME:
+        raise TypeError(f"{found.__name__}.NAME must name the kind of storage")
 
-    classes: Mapping[str, type[StorageBackend]]
-    failures: Mapping[str, str]
+
+KINDS: Registry[type[StorageBackend]] = Registry(
+    group="hwcompat.storage",
+    package=__package__,
+    kind=StorageBackend,
+    noun="kind of storage",
+    first=("local", "network", "parallel", "object"),
+    besides=frozenset({"base", "factory"}),
+    check=_check,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,33 +38,16 @@ class Storage:
     failures: Mapping[str, str] = field(default_factory=dict)
 
 
-@functools.cache
-def registered_storage() -> RegisteredStorage:
-    """Every kind of storage: those of this folder, then those of plug-ins that can be imported."""
-    classes: dict[str, type[StorageBackend]] = {kind.NAME: kind for kind in _KINDS}
-    failures: dict[str, str] = {}
-    for name, point in sorted(entry_points(ENTRY_POINT_GROUP).items()):
-        if name in classes:
-            continue
-        try:
-            found = point.load()
-            if not (isinstance(found, type) and issubclass(found, StorageBackend)):
-                raise TypeError(f"{found!r} is no StorageBackend")
-            if not isinstance(getattr(found, "NAME", None), str) or not found.NAME:
-                raise TypeError(f"{found.__name__}.NAME must name the kind of storage")
-            if found.__abstractmethods__:
-                raise TypeError(f"{found.__name__} lacks {', '.join(sorted(found.__abstractmethods__))}")
-            classes[name] = found
-        except Exception as error:  # a plug-in may raise anything, and must not take the others with it
-            failures[name] = f"{type(error).__name__}: {error}"
-    return RegisteredStorage(classes=classes, failures=failures)
+def registered_storage() -> Registered[type[StorageBackend]]:
+    """Every kind of storage: those of this folder, then those of plugins that can be imported."""
+    return KINDS.load_all()
 
 
 def get_storage_backend(
     name: str = "local", machine: Machine | None = None, *, smart: bool = False
 ) -> StorageBackend:
     """The backend of one kind of storage. Raises `UsageError` naming the known ones."""
-    known = registered_storage().classes
+    known = registered_storage().found
     found = known.get(name.strip().lower())
     if found is None:
         raise UsageError(
@@ -76,7 +61,7 @@ def get_all_storage_backends(machine: Machine | None = None, *, smart: bool = Fa
     """A backend for each kind, which share one look at the mounts."""
     machine = machine or LiveMachine()
     mounts = read_mounts(machine)
-    return [kind(machine, mounts=mounts, smart=smart) for kind in registered_storage().classes.values()]
+    return [kind(machine, mounts=mounts, smart=smart) for kind in registered_storage().found.values()]
 
 
 def read_storage(machine: Machine | None = None, *, smart: bool = False) -> Storage:
@@ -109,7 +94,6 @@ __all__ = [
     "BUS_TYPES",
     "DEVICE_TYPES",
     "HEALTH",
-    "RegisteredStorage",
     "Storage",
     "get_all_storage_backends",
     "get_storage_backend",

@@ -56,9 +56,9 @@ def vendor(name: str) -> type[AcceleratorBackend]:
     registered = registered_vendors()
     if name in registered.failures:
         pytest.fail(f"{name} was left out: {registered.failures[name]}", pytrace=False)
-    if name not in registered.classes:
-        pytest.fail(f"no vendor is called {name}; known are {', '.join(registered.classes)}", pytrace=False)
-    return registered.classes[name]
+    if name not in registered.found:
+        pytest.fail(f"no vendor is called {name}; known are {', '.join(registered.found)}", pytrace=False)
+    return registered.found[name]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ import ctypes  # it opens the interpreter itself
 sys.addaudithook(hear)
 from {registered_vendors.__module__} import registered_vendors
 known = registered_vendors()
-assert {name!r} in known.classes, known.failures
+assert {name!r} in known.found, known.failures
 print(__import__("json").dumps(seen))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from hardware.errors import UsageError, echo
-from hardware.expected_targets import DEVICES_OF
 from hardware.target import Target
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -76,7 +75,8 @@ def demand_of(targets: tuple[Target, ...], nodes: tuple[RayNode, ...]) -> Demand
 
     shared = any(backend_class(one.name).is_shared(one) for one in targets)
     counted = any(
-        one.name in DEVICES_OF and any(node.offers.get(str(one)) and node.offers.get("GPU") for node in nodes)
+        backend_class(one.name).NEEDS_TORCH_BUILD
+        and any(node.offers.get(str(one)) and node.offers.get("GPU") for node in nodes)
         for one in targets
     )
     return Demand(resources=tuple(sorted(map(str, set(targets)))), cpus=int(shared), gpus=int(counted))

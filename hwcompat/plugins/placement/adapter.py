@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hardware.backends.factory import declarations_of
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import HardwareVendor, vendor_named
 
@@ -56,8 +57,9 @@ class OptimalDevice:
         """What torch calls it (`cuda:0`): ROCm's devices are called `cuda` there. Empty where there is none."""
         if self.device is None:
             return ""
-        name = self.device.selector
-        return name.replace("rocm:", "cuda:", 1) if self.device.target == "rocm" else name
+        target = self.device.target
+        torch_calls_it = declarations_of(target).DEVICE_TYPE or target
+        return torch_calls_it + self.device.selector.removeprefix(target)
 
 
 class HardwareAdapter:
@@ -88,7 +90,7 @@ class HardwareAdapter:
         if self._hal:
             return found
         built_for = self.inventory.torch.kind
-        return tuple(one for one in found if one.target in ("cpu", "mps", built_for))
+        return tuple(one for one in found if one.target == built_for or _is_in_every_build(one.target))
 
     def get_optimal_device_hal(
         self,
@@ -218,6 +220,12 @@ def _check(memory_gb: float, tflops: float, precision: str) -> None:
     if precision not in PRECISIONS:
         fix = f"{did_you_mean(precision, PRECISIONS)} Known: {', '.join(PRECISIONS)}.".strip()
         raise UsageError(f"{echo(precision)} is no precision of a rate", fix=fix)
+
+
+def _is_in_every_build(target: str) -> bool:
+    """Whether torch computes on a target, whatever torch was built for."""
+    facts = declarations_of(target)
+    return bool(facts.DEVICE_TYPE) and not facts.NEEDS_TORCH_BUILD
 
 
 def _order(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> tuple[int, bool, float, float, str]:

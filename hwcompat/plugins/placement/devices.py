@@ -5,10 +5,10 @@ What was measured goes before what a maker's table says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hardware.target import TARGET_VENDORS
+from hardware.backends.factory import backend_class, built_in_targets
 from hwcompat.plugins.stress.limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
 
 from .device import Device, Figure
@@ -22,9 +22,6 @@ PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
 
 RAM, MAIN_MEMORY = "ram", "main memory"
 """What stress calls the host's memory."""
-
-_TYPES: Mapping[str, tuple[str, ...]] = {"qnn": ("npu",), "tpu": ("tpu",)}
-"""The device types that a target reaches; all others mean a vendor's GPUs."""
 
 Free = Callable[["AcceleratorInfo"], int | None]
 
@@ -72,8 +69,10 @@ def known_devices(inventory: HardwareInfo) -> dict[str, tuple[str, str]]:
 
 def _target_of(accelerator: AcceleratorInfo) -> str:
     """The target that reaches a device; empty where none does."""
-    for target, vendor in TARGET_VENDORS.items():
-        if vendor == accelerator.vendor and accelerator.device_type in _TYPES.get(target, ("gpu",)):
+    for target in built_in_targets():
+        backend = backend_class(target)
+        is_own = bool(backend.VENDOR) and accelerator.vendor == backend.VENDOR
+        if is_own and accelerator.device_type in backend.VENDOR_DEVICES:
             return target
     return ""
 

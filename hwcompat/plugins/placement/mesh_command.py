@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from generators.options import Options
+from hardware.backends.factory import declarations_of
 from hardware.basic_detection import inventory_here
 from hardware.errors import BackendUnavailable, NothingMatched, OutputError, UsageError, echo
 from hardware.evidence.writer import now
@@ -83,9 +84,9 @@ def devices_for(names: Sequence[str], inventory: HardwareInfo, wanted: Split | N
         if kind == "cpu":
             others = sum(1 for other in names if other.partition(":")[0] != "cpu")
             found += processor_ranks(inventory, max(1, size - others))
-        elif kind == "simulated":
+        elif declarations_of(kind).SIMULATED:
             unknown = Figure(reason="a device made in Python has none of its own")
-            found.append(Device(name="simulated", target="simulated", vendor="simulated", memory_total=unknown))
+            found.append(Device(name=kind, target=kind, vendor=kind, memory_total=unknown))
         else:
             own = [one for one in here if name in (one.selector, one.target)]
             if not own:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hardware.backends.tpu import TPUBackend
+
 from .execution_proof import RanElsewhere, prove_placement
 from .memory import KERNELS, Stream, stream_bytes, suitable_copy
 from .products import PRECISIONS, WrongResult, is_full_float32, precision_error, suitable
@@ -21,7 +23,7 @@ from .result import FLOPS_OF_PRODUCT
 
 WARM_UP, SUSTAINED, SHORT = "warm-up", "sustained", "short"
 RAM = "ram"
-PJRT = "tpu"
+PJRT = TPUBackend.BACKEND_NAME
 """The target that JAX reaches, in an environment of its own."""
 
 _SLICES = 40

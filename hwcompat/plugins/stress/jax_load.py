@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.backends.tpu import NOT_A_TPU, XLA_CPU
+from hardware.backends.tpu import NOT_A_TPU, TPUBackend
 from hardware.target import Target
 
 from .execution_proof import RanElsewhere
@@ -32,7 +32,7 @@ class PjrtDevice:
 
     def __init__(self, target: str) -> None:
         asked = Target.parse(target)
-        self.platform = "cpu" if asked.variant == XLA_CPU else "tpu"
+        self.platform = TPUBackend(asked).platform
         self.jax = importlib.import_module("jax")
         self.jax.config.update("jax_platforms", self.platform)
         self.device = self.jax.devices()[asked.index or 0]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
+from hardware.accelerators.base import says_simulated
 from hardware.errors import UsageError
 from hardware.own_commands import as_runnable
 from hardware.plain_text import json_text, printable
@@ -143,7 +144,7 @@ class View:
 
         name = f"{device.vendor} {device.index}"
         model = device.model
-        if device.simulated and "simulated" not in model.lower():
+        if device.simulated and not says_simulated(model):
             model += " (simulated)"
         if device.reason:
             row = [name, "–", "–", "–", "–", Text("silent: below", style="red")]

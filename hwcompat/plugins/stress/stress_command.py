@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hardware.plain_text import json_text
 from reports.delivery import print_or_write
-from reports.formats import SUFFIXES
+from reports.formats import suffix_of
 from reports.request import Request
 
 from .page import stress_html
@@ -20,5 +20,5 @@ def show_stress(request: Request, path: Path) -> int:
         text = stress_html(run)
     else:
         text = stress_markdown(run) if request.format == "markdown" else json_text(run, ascii_alone=True) + "\n"
-    print_or_write(text, request.output_dir, f"stress_run.{SUFFIXES[request.format]}")
+    print_or_write(text, request.output_dir, f"stress_run.{suffix_of(request.format)}")
     return int(any(one["ending"] not in ("measured", "skipped") for one in run["results"]))

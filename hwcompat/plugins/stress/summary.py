@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hardware.target import vendor_of
+from hardware.backends.factory import declarations_of, vendor_of
 
 from .child import RAM, SUSTAINED
 from .limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 Event = Mapping[str, Any]
 
-_HOST = ("cpu", RAM, "simulated")
+_HOST = ("cpu", RAM)
+
+
+def _is_on_host(target: str) -> bool:
+    return target in _HOST or declarations_of(target).SIMULATED
 
 
 def summarised(
@@ -65,7 +69,7 @@ def summarised(
         ending=ending,
         reason=reason,
         device_name=inventory.cpu.model if target == "cpu" and inventory.cpu.model else str(told.get("name", "")),
-        simulated=target.startswith("simulated") or (device is not None and device.simulated),
+        simulated=declarations_of(target).SIMULATED or (device is not None and device.simulated),
         sustained=sustained,
         tflops=tflops,
         bandwidth_gbps=next((one.gbps for one in bandwidths if one.kernel == sustained), None) if good else None,
@@ -86,7 +90,7 @@ def summarised(
 
 def _processor_share(target: str, sustained: str, events: Sequence[Event], inventory: HardwareInfo) -> float | None:
     threads = inventory.cpu.usable_threads or inventory.cpu.threads
-    if target not in _HOST or not threads:
+    if not _is_on_host(target) or not threads:
         return None
     done = [event for event in events if sustained in (event.get("precision"), event.get("kernel"))]
     done = [event for event in done if event.get("seconds")]
@@ -116,7 +120,7 @@ def _rate(event: Event, target: str, inventory: HardwareInfo, told: Event) -> Ra
     tflops = event["work"] * event["calls"] / event["seconds"] / 1e12
     if target == "cpu":
         limit = processor_limit(inventory.cpu, precision)
-    elif target.startswith("simulated"):
+    elif declarations_of(target).SIMULATED:
         limit = Limit(reason="a simulated device has no limit of its own")
     else:
         limit = accelerator_limit(str(told.get("name", "")), precision)
@@ -137,7 +141,7 @@ def _bandwidth(
     gbps = event["work"] * event["calls"] / event["seconds"] / 1e9
     if target == RAM:
         limit = memory_limit(inventory.memory)
-    elif target.startswith("simulated"):
+    elif declarations_of(target).SIMULATED:
         limit = Limit(reason="a simulated device has no limit of its own")
     else:
         limit = accelerator_bandwidth(str(told.get("name", "")), device)
@@ -192,7 +196,7 @@ def _same(piece: Event, running: Event) -> bool:
 
 def _sampled(sample: Sample, target: str, device: AcceleratorInfo | None) -> dict[str, Any]:
     """What a sample tells of the target's own device; nothing where nobody watches it."""
-    if target in _HOST:
+    if _is_on_host(target):
         cpu = sample.host.cpu
         return {
             "temperature_c": cpu.temperature_c,
@@ -213,7 +217,7 @@ def _telemetry_reasons(samples: Sequence[Sample], target: str, device: Accelerat
     if not samples:
         return {"all": "nothing was sampled meanwhile"}
     last = samples[-1]
-    if target in _HOST:
+    if _is_on_host(target):
         return dict(last.host.cpu.reasons)
     if device is None:
         return {"all": f"no driver lists telemetry of a {vendor_of(target) or 'vendor'} device here"}

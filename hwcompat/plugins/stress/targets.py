@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hardware.backends.factory import aliases, backend_class, declarations_of, known_targets
 from hardware.backends.tpu import XLA_CPU
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.workers import environment_of
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 XLA_ON_HOST = f"{PJRT}:{XLA_CPU}"
-HOST = ("cpu", RAM, "simulated", XLA_ON_HOST)
-"""What loads the host: these run one after the other, accelerators all at once."""
+_HOST = ("cpu", RAM, XLA_ON_HOST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +31,14 @@ class Chosen:
     reason: str = ""
 
 
+def _is_on_host(target: str) -> bool:
+    """Whether a load is on the host: these run one after the other, accelerators all at once."""
+    return target in _HOST or declarations_of(target).SIMULATED
+
+
 def loadable_targets() -> tuple[str, ...]:
     """Names of the targets that have a load: main memory, those that torch reaches, and what JAX reaches."""
     from hardware.backends._torch import TorchBackend
-    from hardware.backends.factory import backend_class, known_targets
 
     of_torch = (name for name in known_targets() if issubclass(backend_class(name), TorchBackend))
     return (RAM, *sorted((*of_torch, PJRT)))
@@ -45,7 +49,6 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
 
     Raises `UsageError` for what isn't known or has no load.
     """
-    from hardware.backends.factory import ALIASES
     from hardware.detection import targets
 
     statuses = {status.target: status for status in targets(inventory)}
@@ -54,7 +57,7 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
     for name in names:
         text = name.strip().lower()
         if text == ALL:
-            wanted = [one for one in ("cpu", RAM, *known) if one != "simulated"]
+            wanted = [one for one in ("cpu", RAM, *known) if not declarations_of(one).SIMULATED]
             for one in dict.fromkeys(wanted):
                 _add(found, _devices(one, None, statuses, inventory, named=False))
             continue
@@ -62,9 +65,9 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
             _add(found, [Chosen(target=text, named=True, reason=environment_of(PJRT).reason)])
             continue
         base, _, index = text.partition(":")
-        base = ALIASES.get(base, base)
-        if base not in known or (index and not index.isdecimal()) or (index and base in HOST):
-            hint = did_you_mean(base, [*known, *ALIASES, ALL])
+        base = aliases().get(base, base)
+        if base not in known or (index and not index.isdecimal()) or (index and _is_on_host(base)):
+            hint = did_you_mean(base, [*known, *aliases(), ALL])
             fix = f"{hint} Known: {', '.join(known)}, {ALL}; accelerators take an index: cuda:0."
             raise UsageError(f"unknown target {echo(name)} for a stress test", fix=fix.strip())
         _add(found, _devices(base, int(index) if index else None, statuses, inventory, named=True))
@@ -87,7 +90,7 @@ def _devices(
     target = base if index is None else f"{base}:{index}"
     if not status.expected:
         return [Chosen(target=target, named=named, reason=status.reason)]
-    if index is not None or base in HOST:
+    if index is not None or _is_on_host(base):
         return [Chosen(target=target, named=named)]
     count = _count(base, inventory)
     return [Chosen(target=f"{base}:{number}" if count > 1 else base, named=named) for number in range(count)]
@@ -96,16 +99,15 @@ def _devices(
 def _count(base: str, inventory: HardwareInfo) -> int:
     """How many devices of a target a driver lists; 1 where the inventory doesn't say. Torch may see fewer: then the
     load of the others says so."""
-    from hardware.target import vendor_of
-
-    vendor = vendor_of(base)
-    devices = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type in ("gpu", "tpu")]
+    backend = declarations_of(base)
+    listed = [one for one in inventory.accelerators if one.vendor == backend.VENDOR]
+    devices = [one for one in listed if one.device_type in backend.VENDOR_DEVICES]
     return max(1, sum(one.index is not None for one in devices))
 
 
 def rounds(chosen: Sequence[Chosen]) -> list[list[Chosen]]:
     """What runs together: accelerators in one round, and each load of the host in a round of its own before them."""
     here = [one for one in chosen if not one.reason]
-    alone = [[one] for one in here if one.target in HOST]
-    together = [one for one in here if one.target not in HOST]
+    alone = [[one] for one in here if _is_on_host(one.target)]
+    together = [one for one in here if not _is_on_host(one.target)]
     return [*alone, *([together] if together else [])]

@@ -11,7 +11,7 @@ from hardware.plain_text import json_text
 from hwcompat.plugins.triage.localization.asking import checked_cell, localize_cell
 from hwcompat.plugins.triage.localization.result import Finding, Localization, Place
 from reports.delivery import print_or_write
-from reports.formats import SUFFIXES
+from reports.formats import suffix_of
 from reports.request import Request
 from reports.text import code, markdown
 
@@ -36,7 +36,7 @@ def report_localization(request: Request, cell: str) -> int:
     note(f"localizing {checked.id}: a few seconds to a minute")
     found = localize_cell(checked.id)
     text = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
-    print_or_write(text + "\n", request.output_dir, f"localization.{SUFFIXES[request.format]}")
+    print_or_write(text + "\n", request.output_dir, f"localization.{suffix_of(request.format)}")
     return exit_code(found)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hardware.backends.factory import backend_class, built_in_targets
 from hwcompat.plugins.placement.device import Device
 
-COLLECTIVES = {"cpu": "gloo", "cuda": "nccl", "rocm": "nccl", "xpu": "xccl"}
+_OF_TORCH = tuple(name for name in built_in_targets() if backend_class(name).DEVICE_TYPE)
+COLLECTIVES = {name: used for name in _OF_TORCH if (used := backend_class(name).COLLECTIVES)}
 """Targets of torch whose devices work in a group of their own -> torch's name of the backend. nccl on rocm is RCCL,
 xccl on xpu is oneCCL."""
-STAGES_ONLY = ("mps", "simulated")
+STAGES_ONLY = tuple(name for name in _OF_TORCH if name not in COLLECTIVES)
 """Targets of torch that no backend of torch.distributed speaks for: each can be a stage alone."""
 HOST = "gloo through the host"
 """How two stages of different kinds talk: point to point, by memory of the host."""
@@ -50,8 +52,8 @@ def group_of(axis: str, ranks: Sequence[int], devices: Sequence[Device]) -> Grou
     kinds = list(dict.fromkeys(map(kind_of, devices)))
     target = devices[0].target
     if len(kinds) == 1 and target in COLLECTIVES:
-        names = {"rocm": "nccl (RCCL)", "xpu": "xccl (oneCCL)"}
-        backend = names.get(target, COLLECTIVES[target])
+        library = backend_class(target).COLLECTIVES_LIBRARY
+        backend = f"{COLLECTIVES[target]} ({library})" if library else COLLECTIVES[target]
         return Group(axis=axis, ranks=tuple(ranks), backend=backend, why=f"all are {kinds[0]}")
     if len(kinds) == 1:
         why = f"no backend of torch.distributed supports {target}"

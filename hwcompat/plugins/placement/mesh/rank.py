@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hardware.backends.factory import get_backend
+from hardware.backends.factory import backend_class, get_backend
 from hardware.model.tensors import to_tensors
 from hardware.target import Target
 from hardware.whole_file import write_whole
@@ -103,8 +103,7 @@ def _backend(job: MeshJob) -> str:
     """torch's name of what all ranks talk by: gloo, and beside it what accelerators of one kind talk by."""
     kinds = {kind for case in job.cases if len(case.kinds) == 1 for kind in case.kinds}
     others = sorted(kinds & COLLECTIVES.keys() - {"cpu"})
-    device = {"rocm": "cuda"}
-    return ",".join(["cpu:gloo", *(f"{device.get(one, one)}:{COLLECTIVES[one]}" for one in others)])
+    return ",".join(["cpu:gloo", *(f"{backend_class(one).DEVICE_TYPE}:{COLLECTIVES[one]}" for one in others)])
 
 
 def _device_mesh(case: MeshCase, rank: int, ranks: int) -> Any:
@@ -113,7 +112,7 @@ def _device_mesh(case: MeshCase, rank: int, ranks: int) -> Any:
     from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
     kind = case.kinds[0] if len(case.kinds) == 1 and case.kinds[0] in COLLECTIVES else "cpu"
-    device_type = {"rocm": "cuda"}.get(kind, kind)
+    device_type = backend_class(kind).DEVICE_TYPE
     if device_type != "cpu" and rank < case.split.size:
         getattr(torch, device_type).set_device(device_of(case, rank))
     if case.split.size == ranks:

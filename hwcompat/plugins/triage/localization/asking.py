@@ -13,7 +13,7 @@ from generators.derivation.child import ROOT
 from generators.models.catalog import load_catalog
 from generators.models.classifier import classify
 from generators.models.store import load_recipe
-from hardware.backends.factory import backend_class, get_backend, resolve_target
+from hardware.backends.factory import backend_class, built_in_targets, get_backend, resolve_target
 from hardware.cell import Cell
 from hardware.errors import (
     BackendUnavailable,
@@ -32,9 +32,10 @@ from hwcompat.plugins.triage.localization.result import Finding, Localization, P
 _KINDS: dict[str, type[HwCompatError]] = {
     one.__name__: one for one in (BackendUnavailable, BrokenInput, ModelError, NothingMatched, UsageError)
 }
-MODULES = ("cpu", "cuda", "mps", "rocm", "simulated", "xpu")
+MODULES = tuple(name for name in built_in_targets() if backend_class(name).DEVICE_TYPE)
 """Targets on which torch's own modules run."""
-GRAPHS = ("openvino", "qnn")
+GRAPHS = tuple(name for name in built_in_targets() if backend_class(name).WATCHED_GRAPH)
+"""Targets in whose graphs single nodes can be watched."""
 _LONGEST = 600
 
 
@@ -92,7 +93,7 @@ def checked_cell(text: str) -> Cell:
             f"no recipe of {cell.model} doing {echo(cell.task)} is stored",
             fix=did_you_mean(cell.task, [primary.task]) or f"Its primary task is {primary.task}.",
         )
-    if reason := get_backend(cell.target).unavailable() if cell.target.name == "qnn" else "":
+    if reason := get_backend(cell.target).unavailable() if backend_class(cell.target.name).OWN_ENVIRONMENT else "":
         raise BackendUnavailable(f"{cell.target} isn't here", why=reason)
     return cell
 

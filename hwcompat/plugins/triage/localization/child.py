@@ -104,14 +104,14 @@ def _by_nodes(
     subject = subject_of(recipe)
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
         try:
-            make = _openvino_runs if cell.target.name == "openvino" else _onnx_runs
+            make = _openvino_runs if backend.WATCHED_GRAPH == "ir" else _onnx_runs
             return localize_graph(
                 make(subject, inputs, backend, cell, Path(folder)),
                 traced,
                 want,
                 cell=cell.id,
                 tolerance=tolerance_for(cell.target, cell.precision).limit,
-                precision="float16" if cell.target.name == "qnn" else cell.precision,
+                precision=backend.COMPUTES_IN.get(cell.precision, cell.precision),
                 masks=masks_of(recipe.masked_by, inputs),
                 padding=padding,
                 progress=progress,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardware.backends.factory import backend_class, resolve_target
+from hardware.backends.factory import backend_class, built_in_targets, resolve_target
 from hardware.cell import GRAPH_TASK, MODULE_TASK, Cell
 from hardware.errors import UsageError
 from hardware.workers import environment_of
@@ -20,7 +20,7 @@ from .source import ModelSource
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TARGETS = ("cpu", "cuda", "rocm", "mps", "xpu", "openvino", "qnn")
+TARGETS = tuple(name for name in built_in_targets() if backend_class(name).CALLED_BY_SCRIPTS)
 """Targets whose runtime is public, and called by a script in a few lines."""
 
 ORDER = (

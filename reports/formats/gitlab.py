@@ -11,10 +11,11 @@ from typing import Any
 
 from hardware.plain_text import json_text
 
-from .finding import Finding, Severity
-from .places import fingerprints, place_of
-from .report import Report
-from .text import plain_paragraphs
+from ..finding import Finding, Severity
+from ..places import fingerprints, place_of
+from ..report import Report
+from ..text import plain_paragraphs
+from .base import Format
 
 _SEVERITIES = {
     Severity.CRITICAL: "blocker",
@@ -43,3 +44,6 @@ def _entry(finding: Finding, fingerprint: str, report: Report) -> dict[str, Any]
         "severity": _SEVERITIES[finding.severity],
         "location": {"path": place.path, "lines": {"begin": place.line}},
     }
+
+
+FORMAT = Format(suffix="gitlab.json", render=gitlab_report)

@@ -18,11 +18,12 @@ from urllib.parse import quote
 from hardware.evidence.versions import RELEASE
 from hardware.plain_text import json_text
 
-from .diagnosis import error_types
-from .finding import Finding, Severity, State
-from .places import fingerprints, line_of, place_of
-from .report import Report
-from .text import plain_paragraphs
+from ..diagnosis import error_types
+from ..finding import Finding, Severity, State
+from ..places import fingerprints, line_of, place_of
+from ..report import Report
+from ..text import plain_paragraphs
+from .base import Format
 
 MOST_RESULTS = 5_000
 """GitHub shows so many results of a run, the worst ones, and refuses more than 25,000."""
@@ -227,3 +228,6 @@ def _properties(finding: Finding) -> Mapping[str, Any]:
         "evidence_ids": list(finding.evidence_ids[:MOST_LOCATIONS]),
     }
     return {name: value for name, value in values.items() if value not in (None, "", [])}
+
+
+FORMAT = Format(suffix="sarif", render=sarif_report)

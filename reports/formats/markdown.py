@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .finding import Comparison, Finding, Severity, State
-from .markdown_cells import cell_section, cells_table, run_section
-from .project import project_markdown
-from .report import Report
-from .second_opinion import second_opinion_markdown
-from .stack import STACK_COMPONENT
-from .text import advice_markdown, fenced, markdown, markdown_table
+from ..finding import Comparison, Finding, Severity, State
+from ..markdown_cells import cell_section, cells_table, run_section
+from ..project import project_markdown
+from ..report import Report
+from ..second_opinion import second_opinion_markdown
+from ..stack import STACK_COMPONENT
+from ..text import advice_markdown, fenced, markdown, markdown_table
+from .base import Format
 
 _TRACEBACK_LINES = 25
 _SHOWN_CELLS = 10
@@ -166,3 +167,6 @@ def _components(report: Report) -> str:
         return ""
     rows = [[markdown(one.name), one.state, _or_dash(one.version), _or_dash(one.reason)] for one in report.components]
     return "## Components\n\n" + markdown_table(("component", "state", "version", "reason"), rows)
+
+
+FORMAT = Format(suffix="md", render=markdown_report)

@@ -10,16 +10,17 @@ from generators.compatibility.rules import load_rules
 from hardware.evidence.record import Outcome
 
 from ..finding import Comparison, Finding, Severity
+from ..html import charts
+from ..html.finding_view import choices, finding_view, index
+from ..html.history_view import timeline
+from ..html.matrix_html import SCRIPTS as MATRIX_SCRIPTS
+from ..html.matrix_html import VIEWS, matrix_view
+from ..html.page import Facts, fragments, render_page
+from ..html.parcels import SHOWN, PagedList, packed, paged
+from ..html.report_view import CellView, cell_views, not_passed
+from ..html.run_view import inventory_text, machine_facts
 from ..second_opinion import second_opinion_headings, second_opinion_rows
-from . import charts
-from .finding_view import choices, finding_view, index
-from .history_view import timeline
-from .matrix_html import SCRIPTS as MATRIX_SCRIPTS
-from .matrix_html import VIEWS, matrix_view
-from .page import Facts, fragments, render_page
-from .parcels import SHOWN, PagedList, packed, paged
-from .report_view import CellView, cell_views, not_passed
-from .run_view import inventory_text, machine_facts
+from .base import Format
 
 if TYPE_CHECKING:
     from hardware.evidence.record import RunLine
@@ -135,3 +136,6 @@ def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ("machines-heading", "Machines", values["machines"]),
     )
     yield from ((anchor, words) for anchor, words, there in shown if there)
+
+
+FORMAT = Format(suffix="html", render=html_report)

@@ -9,12 +9,13 @@ from typing import Any
 from hardware.evidence.record import CheckLine, plain
 from hardware.plain_text import json_text
 
-from .finding import SCHEMA_VERSION, Finding
-from .report import Report
-from .second_opinion import second_opinion_object
-from .wording import with_texts
+from ..finding import SCHEMA_VERSION, Finding
+from ..report import Report
+from ..second_opinion import second_opinion_object
+from ..wording import with_texts
+from .base import Format
 
-SCHEMA = Path(__file__).with_name("schemas") / "report.json"
+SCHEMA = Path(__file__).parents[1] / "schemas" / "report.json"
 
 _CHECK_FIELDS = (
     "run_id",
@@ -105,3 +106,6 @@ def _check(line: CheckLine) -> dict[str, Any]:
 def json_report(report: Report) -> str:
     """The text of a JSON report, ending in a newline."""
     return json_text(with_texts(report_object(report)), ascii_alone=True) + "\n"
+
+
+FORMAT = Format(suffix="json", render=json_report)

@@ -14,12 +14,13 @@ from generators.compatibility.verdict import Basis, Level
 from hardware.evidence.record import EDITED, CheckLine, Outcome
 from hardware.plain_text import one_line
 
-from .cells import CellReport
-from .diagnosis import error_types, own_frames
-from .finding import Finding, Severity, count
-from .report import Report
-from .text import xml
-from .wording import explained
+from ..cells import CellReport
+from ..diagnosis import error_types, own_frames
+from ..finding import Finding, Severity, count
+from ..report import Report
+from ..text import xml
+from ..wording import explained
+from .base import Format
 
 _OTHER_SUITE = "findings"
 _COUNTED = ("tests", "failures", "errors", "skipped")
@@ -228,3 +229,6 @@ def _others(root: ElementTree.Element, report: Report) -> None:
         else:
             _skipped(case, str(finding.severity), message)
     _sum_up(suite)
+
+
+FORMAT = Format(suffix="xml", render=junit_report)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from generators.compatibility.verdict import Level
 
-from .finding import Finding, Severity, State
-from .markdown_cells import cells_table
-from .markdown_report import counts_line, finding_section, measured_line
-from .places import place_of
-from .report import Report
-from .text import markdown, plain_paragraphs, working
+from ..finding import Finding, Severity, State
+from ..markdown_cells import cells_table
+from ..places import place_of
+from ..report import Report
+from ..text import markdown, plain_paragraphs, working
+from .base import Format
+from .markdown import counts_line, finding_section, measured_line
 
 LARGEST_SUMMARY = 1024 * 1024
 MOST_ANNOTATIONS = 10
@@ -121,3 +122,6 @@ def _data(text: str) -> str:
 def _property(text: str) -> str:
     """Text as a parameter of a workflow command, where colons and commas end it too."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+FORMAT = Format(suffix="github.md", render=github_report)

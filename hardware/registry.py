@@ -1,0 +1,218 @@
+"""One registry of named things: the modules of a package, and what installed packages add by entry points.
+
+Targets, vendors, kinds of storage, formats of reports and plugins are found this way, and another kind of thing takes
+one line. A package with a module (or a package) for each thing is the list of those that ship; their names are the
+names of the modules:
+
+    # hwcompat/plugins/__init__.py, beside fleet/ and web_page.py
+    PLUGINS: Registry[Plugin] = Registry(group="hwcompat.plugins", package=__name__, kind=Plugin, noun="plugin")
+
+`kind` is what a thing is. Where it is an abstract class, each module defines one subclass of it. Any other class is
+one that each module makes one instance of, here `PLUGIN = Plugin(...)` in `hwcompat/plugins/fleet/__init__.py`. A
+package from outside adds its own in its `pyproject.toml`:
+
+    [project.entry-points."hwcompat.plugins"]
+    mine = "my_package.module:PLUGIN"
+
+`PLUGINS.names()` imports none of them, `PLUGINS.load("fleet")` imports one, and `PLUGINS.load_all()` gives all that
+work and says by name why the others don't. A name that ships is never taken by a package from outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .errors import BrokenPlugin, echo
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
+
+GROUPS = "hwcompat."
+"""What the names of our groups of entry points begin with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered(Generic[T]):
+    """All things of a registry that could be loaded, in order; and why the others couldn't, by name."""
+
+    found: Mapping[str, T]
+    failures: Mapping[str, str]
+
+
+class Registry(Generic[T]):
+    """Find things of one kind by name. Import each on first use.
+
+    Modules of `package` are the things that ship, but for private ones and those in `besides`. `check` raises
+    `TypeError` for a thing that isn't complete. `noun` is what an error calls a thing. Names in `first` are listed
+    first, the others are sorted.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        package: str,
+        kind: type[Any],
+        noun: str,
+        first: Sequence[str] = (),
+        besides: frozenset[str] = frozenset({"base"}),
+        check: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.group = group
+        self.package = package
+        self._kind = kind
+        self._noun = noun
+        self._first = tuple(first)
+        self._besides = besides
+        self._check = check
+        self.forget()
+
+    def forget(self) -> None:
+        """Look for modules and load things again when they are asked for next; for tests."""
+        self._shipped: tuple[str, ...] | None = None
+        self._loaded: dict[str, T] = {}
+        self._all: Registered[T] | None = None
+
+    def shipped(self) -> tuple[str, ...]:
+        """Names of the things that have a module in the package, in order. Imports none of them."""
+        if self._shipped is None:
+            names = {module.name for module in pkgutil.iter_modules(self._package().__path__)}
+            self._shipped = self._in_order(name for name in names - self._besides if not name.startswith("_"))
+        return self._shipped
+
+    def added(self) -> Mapping[str, EntryPoint]:
+        """Entry points of packages from outside, by name, without those whose name ships. Imports none."""
+        shipped = set(self.shipped())
+        return {name: point for name, point in entry_points(self.group).items() if name not in shipped}
+
+    def names(self) -> tuple[str, ...]:
+        """Names of all things, in order. Imports none."""
+        return self._in_order({*self.shipped(), *self.added()})
+
+    def load(self, name: str) -> T:
+        """Return the thing of a known name.
+
+        Raises `KeyError` for an unknown name, and `BrokenPlugin` for one from outside that can't be used. What ships
+        raises what its module raises.
+        """
+        if name in self.shipped():
+            if name not in self._loaded:
+                self._loaded[name] = self._checked(self._in_module(name))
+            return self._loaded[name]
+        point = self.added()[name]
+        try:
+            found = point.load()
+        except Exception as error:  # a plugin may raise anything
+            raise BrokenPlugin(
+                f"the plugin {echo(name)} ({point.value}) can't be imported",
+                why=f"{type(error).__name__}: {error}",
+                fix="Fix or uninstall the plugin.",
+            ) from error
+        try:
+            return self._checked(found)
+        except TypeError as error:
+            raise BrokenPlugin(
+                f"the plugin {echo(name)} ({point.value}) is no {self._noun}", why=str(error)
+            ) from error
+
+    def load_all(self) -> Registered[T]:
+        """Load every thing, once. One that fails is left out with its reason, and the others are there."""
+        if self._all is None:
+            found: dict[str, T] = {}
+            failures: dict[str, str] = {}
+            for name in self.names():
+                try:
+                    found[name] = self.load(name)
+                except Exception as error:  # as above
+                    cause = error.__cause__ if isinstance(error, BrokenPlugin) and error.__cause__ else error
+                    failures[name] = f"{type(cause).__name__}: {cause}"
+            self._all = Registered(found=found, failures=failures)
+        return self._all
+
+    @functools.cached_property
+    def versions(self) -> Mapping[str, str]:
+        """By the name of each thing from outside, the version of its package and a hash of its sources."""
+        return {name: _version_of(point) for name, point in self.added().items()}
+
+    def _in_order(self, names: Iterable[str]) -> tuple[str, ...]:
+        rank = {name: position for position, name in enumerate(self._first)}
+        return tuple(sorted(names, key=lambda name: (rank.get(name, len(rank)), name)))
+
+    def _package(self) -> ModuleType:
+        return importlib.import_module(self.package)
+
+    def _in_module(self, name: str) -> object:
+        module = importlib.import_module(f".{name}", package=self.package)
+        found = [value for value in vars(module).values() if self._is_of_kind(value)]
+        found = [value for value in found if not isinstance(value, type) or value.__module__ == module.__name__]
+        if len(found) != 1:
+            raise TypeError(f"{name}.py must define one {self._kind.__name__}, not {len(found)}")
+        return found[0]
+
+    def _is_of_kind(self, value: object) -> bool:
+        if inspect.isabstract(self._kind):
+            return isinstance(value, type) and issubclass(value, self._kind)
+        return isinstance(value, self._kind)
+
+    def _checked(self, found: Any) -> T:
+        if not self._is_of_kind(found):
+            raise TypeError(f"{found!r} is no {self._kind.__name__}")
+        if self._check is not None:
+            self._check(found)
+        if lacking := getattr(found, "__abstractmethods__", None):
+            raise TypeError(f"{found.__name__} lacks {', '.join(sorted(lacking))}")
+        thing: T = found
+        return thing
+
+
+@functools.cache
+def _is_any_declared() -> bool:
+    """Whether a package anywhere declares an entry point of ours. Most machines have none, and the library that reads
+    them takes longer than a whole inventory."""
+    for place in sys.path:
+        with contextlib.suppress(OSError):  # what isn't a folder declares nothing
+            for entry in os.listdir(place or "."):
+                if entry.endswith((".dist-info", ".egg-info")):
+                    with contextlib.suppress(OSError):
+                        if GROUPS in Path(place, entry, "entry_points.txt").read_text(errors="replace"):
+                            return True
+    return False
+
+
+@functools.cache
+def _all_entry_points() -> Any:  # Python 3.11 gives another type than later ones, with the same `select`
+    import importlib.metadata
+
+    return importlib.metadata.entry_points()
+
+
+def entry_points(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of a group by name. They are read once a process. Loads none."""
+    return {point.name: point for point in _all_entry_points().select(group=group)} if _is_any_declared() else {}
+
+
+def _version_of(point: EntryPoint) -> str:
+    import hashlib  # no inventory needs it
+    import importlib.util
+
+    released = point.dist.version if point.dist is not None else "unknown"
+    spec = importlib.util.find_spec(point.module.partition(".")[0])
+    places = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
+    files = [
+        file for place in places for file in ([Path(place)] if place.endswith(".py") else Path(place).rglob("*.py"))
+    ]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files) if file.is_file()))
+    return f"{released}+{digest.hexdigest()[:12]}"

@@ -1,0 +1,34 @@
+"""The formats of a report by name: the modules of this folder and the entry points `hwcompat.formats`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hardware.errors import UsageError, did_you_mean, echo
+from hardware.registry import Registry
+
+from .base import Format
+
+if TYPE_CHECKING:
+    from ..report import Report
+
+OF_A_RUN = ("markdown", "json", "html", "junit", "sarif")
+"""What every run writes; the others are for a server that runs it, and are asked for."""
+
+FORMATS: Registry[Format] = Registry(
+    group="hwcompat.formats", package=__name__, kind=Format, noun="format of a report", first=OF_A_RUN
+)
+
+
+def report_text(report: Report, format: str = "markdown") -> str:
+    """Return the report in a format. Raises `UsageError` for an unknown one."""
+    known = FORMATS.names()
+    if format not in known:
+        fix = did_you_mean(format, known) or f"Known: {', '.join(known)}."
+        raise UsageError(f"{echo(format)} is not a format of a report", fix=fix)
+    return FORMATS.load(format).render(report)
+
+
+def suffix_of(format: str) -> str:
+    """Return the end of the name of a report's file in a known format, without the dot."""
+    return FORMATS.load(format).suffix
