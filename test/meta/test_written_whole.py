@@ -37,7 +37,6 @@ MAY = {
     "hardware/workers/onnx_files.py": "a worker's answer",
     "hardware/workers/web_worker.py": "a worker's answer",
     "hardware/workers/serving.py": "a pipe",
-    "hardware/doctor/checking.py": "a pipe",
     "generators/fleet/ray_cluster.py": "a temporary folder",
     "generators/fleet/ray_evidence.py": "a temporary folder, from which evidence is merged",
     "generators/fleet/ray_node.py": "a folder that is renamed when all of a bundle is in it",
