@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -80,8 +80,8 @@ class Child(subprocess.Popen[bytes]):
         )
 
     def end(self) -> int:
-        """Kill it and all that it started, unless it has ended, and return its exit code."""
-        if self.poll() is None:
+        """Kill it, unless it has ended, and all that it started, and return its exit code."""
+        if self.returncode is None:  # until it is waited for, its number is its own
             if self.own_session:
                 kill_group(self.pid)
             else:
@@ -215,26 +215,27 @@ def ask(
     *,
     limit_s: float | None,
     environment: Mapping[str, str] | None = None,
-    log: IO[bytes] | None = None,
+    log: Path | None = None,
 ) -> Any:
     """Return what `module` answers to `request`, in a process of its own with this `environment` (None: ours).
 
     Request and answer are what JSON can say. What the child prints goes to `log`, where one is given. Raises the
     error of ours that the module raised, and `NoAnswer`.
     """
-    with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
-        file = Path(folder) / "answer.json"
+    with contextlib.ExitStack() as stack:
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hwcompat-"))) / "answer.json"
+        out = stack.enter_context(log.open("w+b")) if log else None
         ended = run(
             # -P: no file of the folder that the user stands in is imported in a library's place.
             [sys.executable, "-P", "-m", module, str(file), str(os.getpid())],
             limit_s=limit_s,
             environment=with_product(environment),
             given=json.dumps(request).encode(),
-            stdout=log or PIPED,
-            stderr=MERGED if log else PIPED,
+            stdout=out or PIPED,
+            stderr=MERGED if out else PIPED,
         )
         if not file.is_file():
-            raise NoAnswer(ended)
+            raise NoAnswer(replace(ended, stderr=end_of(out)) if out else ended)
         said = json.loads(file.read_text(encoding="utf-8"))
     if "error" in said:
         raise _error_of(said["error"])
@@ -252,6 +253,7 @@ def answer(respond: Callable[[Any], Any]) -> None:
     try:
         said = {"answer": respond(request)}
     except HwCompatError as error:
+        print(f"problem: {one_line(str(error))}", file=sys.stderr)  # for who reads the log
         said = {"error": _plain(error)}
     write_whole(file, json.dumps(said))
 
@@ -305,7 +307,7 @@ class Forked:
 
     def end(self) -> int:
         """Kill it, unless it has ended, and return its exit code."""
-        if self.poll() is None:
+        if self.returncode is None:  # until it is waited for, its number is its own
             if self.own_session:
                 kill_group(self.pid)
             else:
@@ -361,6 +363,12 @@ def with_product(environment: Mapping[str, str] | None = None) -> dict[str, str]
     own = os.environ if environment is None else environment
     paths = [str(ROOT), *filter(None, [own.get("PYTHONPATH")])]
     return {**own, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def end_of(log: IO[bytes], longest: int = LONGEST_OUTPUT) -> str:
+    """The last bytes of what children wrote into a file, as text."""
+    log.seek(max(0, log.seek(0, os.SEEK_END) - longest))
+    return log.read().decode(errors="replace")
 
 
 def ending_of(returncode: int) -> str:

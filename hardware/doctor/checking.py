@@ -27,7 +27,7 @@ def check_target(name: str, *, timeout_s: float) -> ProbeResult:
     """What came of computing three numbers on one target. Never raises."""
     started = time.perf_counter()
     try:
-        told = ask("hardware.doctor.checking", name, limit_s=timeout_s)
+        told = ask(__name__, name, limit_s=timeout_s)
     except NoAnswer as error:
         ended = error.ended
         if ended.timed_out:

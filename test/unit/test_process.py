@@ -155,9 +155,11 @@ def test_a_module_answers(asked, monkeypatch):
 
 
 def test_what_is_printed_beside_an_answer_goes_to_a_log(asked, tmp_path):
-    with (tmp_path / "log").open("wb") as log:
-        assert ask(asked, 1, limit_s=60, log=log)["heard"] == 1
-    assert (tmp_path / "log").read_text() == "what a library prints is no answer\n"
+    log = tmp_path / "log"
+    assert ask(asked, 1, limit_s=60, log=log)["heard"] == 1
+    assert log.read_text() == "what a library prints is no answer\n"
+    with pytest.raises(NoAnswer, match="code 1: such thing"):
+        ask(asked, "breaks", limit_s=60, log=log)
 
 
 def test_an_error_of_ours_arrives_as_it_was_raised(asked):
