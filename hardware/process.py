@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,11 +38,9 @@ goes where the caller's goes."""
 LONGEST_OUTPUT = 2**22
 """Bytes that are kept of each stream of a command, from its end."""
 
-_CHUNK = 1 << 16
+_CHUNK, _MOST_CHUNKS = 1 << 16, 64
 _PR_SET_PDEATHSIG = 1
-_LEFT_S = 2.0
-"""Seconds to wait for the end of a pipe whose child has ended: what it left running may hold it for ever."""
-
+_LEFT_S = 2.0  # for the end of a pipe whose child has ended: what it left running may hold it for ever
 Stream = int | IO[bytes] | None
 
 
@@ -82,7 +81,7 @@ class Child(subprocess.Popen[bytes]):
     def end(self) -> int:
         """Kill it, unless it has ended, and all that it started, and return its exit code."""
         if self.returncode is None:  # until it is waited for, its number is its own
-            if self.own_session:
+            if self.own_session and hasattr(os, "killpg"):  # Windows has no groups
                 kill_group(self.pid)
             else:
                 self.kill()
@@ -158,14 +157,13 @@ def run(
         own_session=own_session,
         memory_bytes=memory_bytes,
     )
-    if child.stdin is not None:
+    if child.stdin:
         threading.Thread(target=_give, args=(child.stdin, given), daemon=True).start()
     printed, complained = (_Captured(stream) for stream in (child.stdout, child.stderr))
     returncode = child.ended_in(limit_s)
     seconds = time.monotonic() - started
-    return Ended(
-        returncode=returncode, stdout=printed.text(), stderr=complained.text(), seconds=seconds, limit_s=limit_s
-    )
+    said, complaint = printed.text(), complained.text()
+    return Ended(returncode=returncode, stdout=said, stderr=complaint, seconds=seconds, limit_s=limit_s)
 
 
 class _Captured:
@@ -238,7 +236,7 @@ def ask(
             raise NoAnswer(replace(ended, stderr=end_of(out)) if out else ended)
         said = json.loads(file.read_text(encoding="utf-8"))
     if "error" in said:
-        raise _error_of(said["error"])
+        raise getattr(errors, said["class"])(**said["error"])
     return said["answer"]
 
 
@@ -247,27 +245,21 @@ def answer(respond: Callable[[Any], Any]) -> None:
 
     A module that is asked calls this when it is run. Its process ends with the one that asked.
     """
-    file, parent = Path(sys.argv[1]), int(sys.argv[2])
-    die_with_parent(parent)
+    file, parent = sys.argv[1:]
+    die_with_parent(int(parent))
     request = json.load(sys.stdin)
     try:
         said = {"answer": respond(request)}
     except HwCompatError as error:
         print(f"problem: {one_line(str(error))}", file=sys.stderr)  # for who reads the log
-        said = {"error": _plain(error)}
-    write_whole(file, json.dumps(said))
+        said = _plain(error)
+    write_whole(Path(file), json.dumps(said))
 
 
-def _plain(error: HwCompatError) -> dict[str, str]:
-    known = next(one.__name__ for one in type(error).__mro__ if one.__module__ == errors.__name__)
+def _plain(error: HwCompatError) -> dict[str, Any]:
+    known = next(one.__name__ for one in type(error).__mro__ if one.__module__ == errors.__name__)  # to both sides
     kind = {"error_type": error.error_type} if isinstance(error, errors.ModelRefused) else {}
-    return {"class": known, "what": error.what, "why": error.why, "fix": error.fix, **kind}
-
-
-def _error_of(plain: Mapping[str, str]) -> HwCompatError:
-    words = {name: value for name, value in plain.items() if name not in ("class", "what")}
-    made: HwCompatError = getattr(errors, plain["class"])(plain["what"], **words)
-    return made
+    return {"class": known, "error": {"what": error.what, "why": error.why, "fix": error.fix, **kind}}
 
 
 class Forked:
@@ -277,7 +269,9 @@ class Forked:
     def __init__(self, work: Callable[[], int], *, own_session: bool = False) -> None:
         self.own_session = own_session
         self.returncode: int | None = None
-        self.pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent do nothing that a child needs
+            self.pid = os.fork()
         if not self.pid:
             self._do(work)
 
@@ -286,8 +280,8 @@ class Forked:
         try:
             if self.own_session:
                 os.setsid()
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_DFL)
             code = work()
         finally:
             os._exit(code)
@@ -332,19 +326,23 @@ class Answering(Forked):
         super().__init__(tell)
         os.close(writer)
 
-    def hear(self) -> bool:
-        """Take in what has come, and wait where nothing has; False if nothing more will."""
-        data = os.read(self.reader, _CHUNK)
-        self.heard += data
-        return bool(data)
+    def heard_all(self) -> bool:
+        """Take in what has come, without waiting; whether nothing more will."""
+        for _ in range(_MOST_CHUNKS):
+            if not select.select([self.reader], [], [], 0)[0]:
+                return False
+            data = os.read(self.reader, _CHUNK)
+            self.heard += data
+            if not data:
+                return True
+        return False
 
     def answer_in(self, limit_s: float, longest: int) -> bytes:
-        """What it said within `limit_s` seconds, of `longest` bytes or a little more. It has ended then."""
+        """What it said within `limit_s` seconds, not much more than `longest` bytes. It has ended then."""
         until = time.monotonic() + limit_s
         try:
-            while len(self.heard) <= longest:
-                ready, _, _ = select.select([self.reader], [], [], max(until - time.monotonic(), 0))
-                if not ready or not self.hear():
+            while not self.heard_all() and len(self.heard) <= longest:
+                if not select.select([self.reader], [], [], max(until - time.monotonic(), 0))[0]:
                     break
         finally:
             self.end()
@@ -361,8 +359,7 @@ class Answering(Forked):
 def with_product(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """An environment (None: ours) in which Python finds this product before anything else on `PYTHONPATH`."""
     own = os.environ if environment is None else environment
-    paths = [str(ROOT), *filter(None, [own.get("PYTHONPATH")])]
-    return {**own, "PYTHONPATH": os.pathsep.join(paths)}
+    return {**own, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), own.get("PYTHONPATH")]))}
 
 
 def end_of(log: IO[bytes], longest: int = LONGEST_OUTPUT) -> str:
@@ -378,10 +375,9 @@ def ending_of(returncode: int) -> str:
 
 def kill_group(pid: int) -> None:
     """Kill a process that leads a session and all that it started, as far as they are there."""
-    for send in (getattr(os, "killpg", None), os.kill):  # Windows has no groups
+    for send in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if send is not None:
-                send(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+            send(pid, signal.SIGKILL)
 
 
 def limit_memory(memory_bytes: int) -> None:
