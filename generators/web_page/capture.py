@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +111,7 @@ def _in_child(name: str) -> dict[str, Any]:
     settings = ["-c", str(_SUITE_INI), f"--rootdir={folder}", "--noconftest", "--capture=sys", "--tb=line"]
     code = int(pytest.main([str(suite), *settings], plugins=[plugin]))
     if code not in (0, 1):
-        sys.exit(code)
+        raise ModelError("what the page needs couldn't be computed", why=f"pytest ended with exit code {code}")
     inputs, expected = _Bytes(), _Bytes()
 
     def exact(arrays: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
