@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
 import sys
 from typing import Any
 
@@ -12,6 +11,7 @@ from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, Libr
 from .detection import HardwareInfo, detect
 from .front_door import note
 from .plain_text import printable
+from .process import Ended, run
 from .software import HostInfo, TorchBuild
 from .system.cpu import CPUInfo
 from .system.memory import MemoryInfo
@@ -83,15 +83,15 @@ def _basic(failure: str) -> HardwareInfo:
 def _asked_torch() -> tuple[dict[str, Any], str]:
     """What torch lists, or why it doesn't."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _ASK], capture_output=True, text=True, timeout=_LIMIT_S, check=True
-        )
-        told = json.loads(done.stdout)
-    except subprocess.CalledProcessError as error:
-        return {}, _line((error.stderr or "").strip().rpartition("\n")[2] or str(error))
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        done = run([sys.executable, "-P", "-c", _ASK], limit_s=_LIMIT_S)
+        return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, _line(_why(done)))
+    except (OSError, ValueError) as error:
         return {}, _line(str(error))
-    return told, ""
+
+
+def _why(done: Ended) -> str:
+    last = done.stderr.strip().rpartition("\n")[2]
+    return last if last and not done.timed_out else f"its process {done.how}"
 
 
 def _line(text: str) -> str:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from .process import run
 
 if TYPE_CHECKING:
     from .software import HostInfo, TorchBuild
@@ -162,21 +163,15 @@ class LiveMachine(Machine):
         if program is None:
             return Reading(value=None, reason=f"{words[0]} isn't installed")
         try:
-            ran = subprocess.run(
-                [program, *words[1:]],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=COMMAND_LIMIT_S,
-                env={**os.environ, "LC_ALL": "C", "LANG": "C"},
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Reading(value=None, reason=f"{words[0]} said nothing for {COMMAND_LIMIT_S:.0f} s")
+            environment = {**os.environ, "LC_ALL": "C", "LANG": "C"}
+            ran = run([program, *words[1:]], limit_s=COMMAND_LIMIT_S, environment=environment)
         except OSError as error:
             return Reading(value=None, reason=f"{words[0]} can't be started: {error.strerror or error}")
+        if ran.returncode is None:
+            return Reading(value=None, reason=f"{words[0]} said nothing for {COMMAND_LIMIT_S:.0f} s")
         if ran.returncode < 0 or ran.returncode & ~accept:
             return Reading(value=None, reason=failure(words[0], ran.returncode, ran.stderr or ran.stdout))
-        return Reading(value=ran.stdout[:_MOST_BYTES].decode(errors="replace"))
+        return Reading(value=ran.stdout)
 
     def library(self, kind: type[Library]) -> Library:
         with self._lock:
@@ -245,7 +240,7 @@ class Tool:
             self._told = None
 
 
-def failure(program: str, code: int, said: bytes) -> str:
+def failure(program: str, code: int, said: str) -> str:
     """Why a program gave nothing: its exit code and the last line that it said."""
-    lines = said.decode(errors="replace").strip().splitlines()
+    lines = said.strip().splitlines()
     return f"{program} ended with exit code {code}" + (f": {lines[-1][:200]}" if lines else "")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from hardware.expected_targets import TargetStatus
+from hardware.process import ROOT, run
 
 DEFAULT_TIMEOUT_S = 120.0
 """Importing a large framework from a cold disk takes most of it."""
@@ -19,7 +18,6 @@ STACK_COMPONENT = "hardware_stack"
 
 _MARK = "hwcompat-probe:"
 _NAME_MARK = "hwcompat-device:"
-_ROOT = Path(__file__).parents[1]
 _LOG_TAIL = 4_000
 _PROBE = (
     "import dataclasses, json, sys\n"
@@ -71,17 +69,13 @@ def run_stack(
 def _probe(status: TargetStatus, timeout_s: float, command: Sequence[str]) -> StackResult:
     argv = [*(command or (sys.executable, "-c", _PROBE)), status.target]
     try:
-        done = subprocess.run(
-            argv, timeout=timeout_s, capture_output=True, check=False, cwd=_ROOT, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired as error:
-        reason = f"no answer in {timeout_s:.0f} s"
-        return _failed(status, reason, recorded="timeout", log=_text(error.stderr))
+        done = run(argv, limit_s=timeout_s, cwd=ROOT)
     except OSError as error:
         return _failed(status, f"the probe could not be started: {error.strerror}", recorded="component_failed")
-    output = _text(done.stdout)
-    answer = _answer(output, _MARK)
-    log = _text(done.stderr)[-_LOG_TAIL:]
+    if done.returncode is None:
+        return _failed(status, f"no answer in {timeout_s:.0f} s", recorded="timeout", log=done.stderr)
+    answer = _answer(done.stdout, _MARK)
+    log = done.stderr[-_LOG_TAIL:]
     if answer is None:
         return _failed(status, _ending(done.returncode), recorded="crash", log=log)
     result = json.loads(answer)
@@ -91,7 +85,7 @@ def _probe(status: TargetStatus, timeout_s: float, command: Sequence[str]) -> St
     return StackResult(
         target=status.target,
         state="computed",
-        device_name=json.loads(_answer(output, _NAME_MARK) or '""') or status.device_name,
+        device_name=json.loads(_answer(done.stdout, _NAME_MARK) or '""') or status.device_name,
         duration_s=result["duration_s"],
     )
 
@@ -120,7 +114,3 @@ def _ending(code: int) -> str:
     if code < 0:
         return f"ended by {signal.Signals(-code).name}"
     return f"ended with exit code {code} and no answer"
-
-
-def _text(data: bytes | str | None) -> str:
-    return data.decode(errors="replace") if isinstance(data, bytes) else data or ""

@@ -6,30 +6,21 @@ OpenMP. The process of the main job forks later, so it has this done elsewhere.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from generators.models.given import GivenRecipe
 from generators.models.recipe import Recipe
-from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelRefused, echo
+from hardware.errors import ModelError, echo
+from hardware.process import NoAnswer, answer, ask, limit_memory
 
 from .operator_calls import Call
 
 _LONGEST_S = 600.0
 _LONGEST_BUILD_S = 3600.0
-ROOT = Path(__file__).parents[2]
-"""The folder that the product is imported from."""
-
-_KINDS: dict[str, type[HwCompatError]] = {"BrokenInput": BrokenInput, "ModelError": ModelError}
-"""Kinds of errors that the child reports; `ModelRefused` has an error type beside."""
 
 
 def derive_in_child(kind: str, name: str, task: str | None = None) -> Recipe:
@@ -77,48 +68,13 @@ def memory_in_child(name: str, task: str | None, request: Mapping[str, Any]) -> 
 def _ask(
     kind: str, name: str, task: str | None, timeout: float | None, request: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
-        answer = Path(folder) / "answer.json"
-        asked = {"kind": kind, "name": name, "task": task, "request": request, "answer": str(answer)}
-        question = json.dumps(asked)
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        offline = {} if kind == "module" else {"HF_HUB_OFFLINE": "1"}  # a configuration may name what isn't here
-        try:
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    __name__,
-                    question,
-                ],  # -P: no file that lies here stands in for a library
-                env={**os.environ, **offline, "PYTHONPATH": os.pathsep.join(paths)},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=timeout,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ModelError(
-                f"no recipe could be derived for {echo(name)}", why=f"there was no answer in {timeout:g} seconds"
-            ) from error
-        if not answer.is_file():
-            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            raise ModelError(
-                f"no recipe could be derived for {echo(name)}",
-                why=f"the process that built it ended with code {done.returncode}: {last[:300]}",
-            )
-        said = json.loads(answer.read_text(encoding="utf-8"))
-    if "made" in said:
-        found: dict[str, Any] = said["made"]
-        return found
-    failure = said["error"]
-    words = {name: failure[name] for name in ("why", "fix")}
-    if failure["error_type"]:
-        raise ModelRefused(failure["what"], **words, error_type=failure["error_type"])
-    raise _KINDS.get(failure["class"], ModelError)(failure["what"], **words)
+    asked = {"kind": kind, "name": name, "task": task, "request": request}
+    offline = {} if kind == "module" else {"HF_HUB_OFFLINE": "1"}  # a configuration may name what isn't here
+    try:
+        found: dict[str, Any] = ask(__name__, asked, limit_s=timeout, environment={**os.environ, **offline})
+    except NoAnswer as error:
+        raise ModelError(f"no recipe could be derived for {echo(name)}", why=str(error)) from error
+    return found
 
 
 def _derive(kind: str, name: str, task: str | None) -> Recipe | GivenRecipe:
@@ -157,28 +113,13 @@ def _made(asked: Mapping[str, Any]) -> dict[str, Any]:
     return _derive(kind, name, task).to_dict()
 
 
-def _limit_memory() -> None:
-    """What a configuration or a graph asks for may be more than there is: then this process fails, and no other."""
-    with contextlib.suppress(ImportError):  # Windows has no such limit
-        import resource
+def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
+    from hardware.testing.runner import default_memory_limit
 
-        from hardware.testing.runner import default_memory_limit
-
-        if limit := default_memory_limit():
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-
-
-def _answer(question: str) -> None:
-    asked = json.loads(question)
-    _limit_memory()
-    try:
-        said: dict[str, Any] = {"made": _made(asked)}
-    except HwCompatError as error:
-        error_type = error.error_type if isinstance(error, ModelRefused) else ""
-        words = {"what": error.what, "why": error.why, "fix": error.fix, "error_type": error_type}
-        said = {"error": {"class": type(error).__name__, **words}}
-    Path(asked["answer"]).write_text(json.dumps(said), encoding="utf-8")
+    # What a configuration or a graph asks for may be more than there is: then this process fails, and no other.
+    limit_memory(default_memory_limit())
+    return _made(asked)
 
 
 if __name__ == "__main__":
-    _answer(sys.argv[1])
+    answer(_answer)

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate
-from generators.derivation.child import ROOT, memory_in_child
+from generators.derivation.child import memory_in_child
 from generators.models.classifier import Classification
 from generators.models.sources import kind_of
 from hardware.errors import ModelError, echo
 from hardware.paths import cache_folder
+from hardware.process import ROOT
 from hardware.whole_file import write_whole
 
 log = logging.getLogger(__name__)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from generators.models.recipe import Recipe
 from generators.models.store import keep_recipe, load_recipe
+from hardware.process import DROPPED, run, with_product
 
-from .child import ROOT, checked_in_child, derive_in_child
+from .child import checked_in_child, derive_in_child
 
 
 def recipe_for(model_type: str, task: str | None = None) -> Recipe:
@@ -54,15 +53,12 @@ def derive_missing(model_types: Sequence[str], *, all_tasks: bool) -> None:
     """
     if not model_types:
         return
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    subprocess.run(
-        [
-            *(sys.executable, "-P", "-m", "generators.derivation", "--missing"),
-            *(["--all-tasks"] if all_tasks else []),
-            *model_types,
-        ],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        check=False,  # what it left out is derived one by one, and says why it can't be
+    # What it left out is derived one by one, and says why it can't be.
+    words = [*(["--all-tasks"] if all_tasks else []), *model_types]
+    run(
+        [sys.executable, "-P", "-m", "generators.derivation", "--missing", *words],
+        limit_s=None,
+        environment=with_product(),
+        stdout=DROPPED,
+        stderr=None,
     )

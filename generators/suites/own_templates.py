@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import signal
-import time
 import types
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -24,6 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hardware.errors import UsageError
 from hardware.plain_text import one_line
+from hardware.process import Answering
 from hardware.untrusted import is_inside, is_plain_file
 
 LARGEST = 4 * 1024 * 1024
@@ -74,23 +72,8 @@ def rendered_apart(environment: jinja2.Environment, name: str, values: Mapping[s
     """
     if not hasattr(os, "fork"):
         return text_of(environment, name, values)
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            os.close(reader)
-            code = _render(writer, environment, name, values)
-        finally:
-            os._exit(code)
-    os.close(writer)
-    try:
-        answer = _read(reader, time.monotonic() + _SECONDS)
-    finally:
-        os.close(reader)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+    child = Answering(lambda: _render(environment, name, values))
+    answer = child.answer_in(_SECONDS, 8 * LARGEST)  # JSON takes six bytes for a sign at most
     try:
         told: Mapping[str, str] = json.loads(answer)
     except ValueError:
@@ -122,7 +105,7 @@ def _limited(parts: Iterable[str]) -> Iterable[str]:
         yield part
 
 
-def _render(writer: int, environment: jinja2.Environment, name: str, values: Mapping[str, Any]) -> int:
+def _render(environment: jinja2.Environment, name: str, values: Mapping[str, Any]) -> bytes:
     with suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -132,19 +115,4 @@ def _render(writer: int, environment: jinja2.Environment, name: str, values: Map
         said = {"text": text_of(environment, name, values)}
     except UsageError as error:
         said = {"what": error.what, "why": error.why, "fix": error.fix}
-    data = json.dumps(said).encode()
-    while data:
-        data = data[os.write(writer, data) :]
-    return 0
-
-
-def _read(reader: int, until: float) -> bytes:
-    """What comes through a pipe until its end; what came so far where that takes too long, or is too much."""
-    data = b""
-    while len(data) <= 8 * LARGEST:  # JSON takes six bytes for a sign at most
-        ready, _, _ = select.select([reader], [], [], max(until - time.monotonic(), 0))
-        part = os.read(reader, 1 << 20) if ready else b""
-        if not part:
-            break
-        data += part
-    return data
+    return json.dumps(said).encode()

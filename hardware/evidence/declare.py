@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 
 import click
 
+from ..process import run
 from ..whole_file import write_whole
 from .revisions import REVISIONS, ROOT, Part, load_revisions, part_fingerprints
 
@@ -100,7 +100,7 @@ def same(parts: Sequence[str], reason: str, verified: str) -> None:
     if not verified and any(part.fingerprints for part in wanted):
         for name, command in VERIFICATION:
             click.echo(f"Running {name}: python {' '.join(command)}", err=True)
-            if subprocess.run([sys.executable, *command], cwd=ROOT, check=False).returncode:
+            if run([sys.executable, *command], limit_s=None, cwd=ROOT, stdout=None, stderr=None).returncode:
                 raise click.ClickException(f"{name} failed: these parts don't decide as before. Fix them, or bump.")
         verified = " and ".join(name for name, _ in VERIFICATION)
     _declare(wanted, bump=False, reason=f"{reason} (verified: {verified})" if verified else reason)

@@ -7,11 +7,11 @@ signs (`ssh-keygen -Y`, OpenSSH 8.0 and later), and nothing is sent anywhere.
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BrokenInput, HwCompatError, UsageError, echo
+from ..process import run
 from ..untrusted import opened, read_text, reason_of
 from ..whole_file import write_whole
 from .partitions import compacted_files
@@ -96,14 +96,12 @@ def _digests(folder: Path) -> dict[str, str]:
 
 def _ssh_keygen(words: list[str], given: str = "") -> None:
     try:
-        done = subprocess.run(
-            ["ssh-keygen", "-Y", *words], input=given, capture_output=True, text=True, timeout=_LIMIT_S, check=False
-        )
+        # In our session: only there it can ask for a passphrase at the terminal.
+        command = ["ssh-keygen", "-Y", *words]
+        done = run(command, limit_s=_LIMIT_S, given=given.encode(), own_session=False)
     except FileNotFoundError as error:
         raise HwCompatError("ssh-keygen is not here", fix="Install OpenSSH 8.0 or later.") from error
-    except subprocess.TimeoutExpired as error:
-        raise HwCompatError(
-            "ssh-keygen did not answer", why=f"within {_LIMIT_S} s: it may ask for a passphrase"
-        ) from error
+    if done.timed_out:
+        raise HwCompatError("ssh-keygen did not answer", why=f"within {_LIMIT_S} s: it may ask for a passphrase")
     if done.returncode:
         raise HwCompatError("ssh-keygen failed", why=" ".join((done.stderr or done.stdout).split())[:300])

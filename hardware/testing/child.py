@@ -6,12 +6,10 @@ It names each suite and each check that it begins on a pipe, so that its parent 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import json
 import os
-import resource
 import signal
 import sys
 import tempfile
@@ -20,11 +18,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from ..process import die_with_parent, limit_memory
 from .full_disk import is_full_disk
 from .pytest_environment import shield_pytest
 
 _SUITE_INI = Path(__file__).with_name("suite.ini")
-_PR_SET_PDEATHSIG = 1
 _LONGEST_REASON = 1000  # a line of a pipe is written whole
 
 PYTEST_INTERNAL = 3
@@ -82,9 +80,7 @@ def _run_child(task: ChildTask) -> int:
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="replace", closefd=False)
     faulthandler.enable(file=sys.stderr)
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if task.memory_limit:
-        resource.setrlimit(resource.RLIMIT_DATA, (task.memory_limit, task.memory_limit))
+    limit_memory(task.memory_limit)
     shield_pytest(os.environ)
     if task.temporary:
         os.environ["TMPDIR"] = tempfile.tempdir = task.temporary  # a forked child remembers its parent's
@@ -153,14 +149,6 @@ def _tell(pipe: int, word: Word, text: object) -> None:
 
 def _tell_full_disk(pipe: int, error: BaseException) -> None:
     _tell(pipe, Word.FULL, " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON])
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask Linux to end this process when its parent ends; elsewhere an orphan runs to its end."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before Linux was asked
-        os._exit(1)
 
 
 def command_for(task: ChildTask) -> list[str]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
+from ..process import DROPPED, ROOT, Child, end_of
 from ..target import Target
 
-_ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
 _ABSENT_CODE = 7
 
@@ -60,21 +58,14 @@ class Probe:
 
     def kill(self) -> None:
         """End the process, if it goes on."""
-        self._process.kill()
-        self._process.wait()
+        self._process.end()
         self._said.close()
 
     def _start(self) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
         self._deadline = time.monotonic() + self.timeout_s
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _code(self.target, reset=self._resets)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._said,
-            start_new_session=True,
-            cwd=_ROOT,
-        )
+        command = [sys.executable, "-c", _code(self.target, reset=self._resets)]
+        self._process = Child(command, stdout=DROPPED, stderr=self._said, cwd=ROOT)
 
     def _found(self, code: int | None) -> Probed:
         if code is None:
@@ -83,8 +74,7 @@ class Probe:
             return Probed(state=DeviceState.ANSWERS)
         if code == _ABSENT_CODE:
             return Probed(state=DeviceState.ABSENT)
-        self._said.seek(0)
-        told = self._said.read().decode(errors="replace").strip().splitlines()
+        told = end_of(self._said).strip().splitlines()
         last = (told or [f"exit code {code}"])[-1]
         return Probed(state=DeviceState.LOST, reason=f"the known-answer probe failed: {last[:300]}")
 

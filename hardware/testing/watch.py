@@ -9,7 +9,6 @@ import os
 import select
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 import traceback
@@ -19,14 +18,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..evidence.record import Outcome
-from .child import ChildTask, Word, command_for, run_child
+from ..process import ROOT, Child, Forked, kill_group
+from .child import PYTEST_INTERNAL, ChildTask, Word, command_for, run_child
 
 _GRACE_S = 0.3
 _MOMENT_S = 0.005
 _PYTEST_RAN = (0, 1, 5)
 _LOG_TAIL = 12_000
 _REMOVALS = 20
-_ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +84,7 @@ class Watch:
     def poll(self) -> list[Ending]:
         """Look at the child once, without waiting: the suites that have ended since the last look."""
         if self._child.returncode is None and _has_ended(self.pid):
-            _kill_group(self.pid)  # what it started and left; until it is waited for, its number is its own
+            kill_group(self.pid)  # what it started and left; until it is waited for, its number is its own
         status = self._child.poll()
         endings = self._listen()
         if status is not None:
@@ -98,7 +97,7 @@ class Watch:
     def kill(self) -> None:
         """End the child and all that it started."""
         if self._child.returncode is None:  # else its number may be another process by now
-            _kill_group(self.pid)
+            kill_group(self.pid)
             self._child.wait()
         self._close()
 
@@ -148,7 +147,7 @@ class Watch:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes where it hangs
         else:
-            _kill_group(self.pid)
+            kill_group(self.pid)
 
     def _last(self, status: int) -> Ending:
         """How the suite that was at work ended, given the child's exit code (a signal's number is negative)."""
@@ -193,50 +192,19 @@ def wait_for_any(watches: list[Watch], longest_s: float) -> None:
         time.sleep(longest_s)
 
 
-class _Forked:
-    """A forked child, with the part of `subprocess.Popen` that is needed here."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs."""
-        if self.returncode is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
-        return self.returncode
-
-    def wait(self) -> int:
-        """The exit code, when it has ended."""
-        if self.returncode is None:
-            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.returncode
-
-
-def _start(task: ChildTask, *, fork: bool, reader: int) -> _Forked | subprocess.Popen[bytes]:
+def _start(task: ChildTask, *, fork: bool, reader: int) -> Forked | Child:
     if not fork or not hasattr(os, "fork"):
-        return subprocess.Popen(
-            command_for(task),
-            pass_fds=(task.pipe,),
-            start_new_session=True,
-            stdin=subprocess.DEVNULL,
-            cwd=_ROOT,
-        )
-    pid = os.fork()
-    if pid:
-        return _Forked(pid)
-    code = 3
-    try:
-        os.close(reader)
-        os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        code = run_child(task)
-    except BaseException:
-        traceback.print_exc()  # into its log; there is nobody else to tell
-    finally:
-        os._exit(code)
+        return Child(command_for(task), pass_fds=(task.pipe,), cwd=ROOT)
+
+    def work() -> int:
+        try:
+            os.close(reader)
+            return run_child(task)
+        except BaseException:
+            traceback.print_exc()  # into its log; there is nobody else to tell
+            return PYTEST_INTERNAL
+
+    return Forked(work, own_session=True)
 
 
 def _name_of(number: int) -> str:
@@ -251,12 +219,6 @@ def _has_ended(pid: int) -> bool:
     with suppress(OSError, AttributeError):  # not every system has waitid
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     return False
-
-
-def _kill_group(pid: int) -> None:
-    for send in (os.killpg, os.kill):
-        with suppress(ProcessLookupError, PermissionError):
-            send(pid, signal.SIGKILL)
 
 
 def _remove(folder: str) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import queue
 import re
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,8 +15,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Self
 
+from ..process import PIPED, Child, end_of, ending_of
+
 SCRIPTS = Path(__file__).parent
 _LONGEST_LOG = 4000
+_ENDING_S = 5.0
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -60,7 +62,7 @@ class Worker:
         self.variables = variables
         self.timeout_s = timeout_s
         self.script = script
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._answers: queue.Queue[bytes] = queue.Queue()
         self._log: IO[bytes] | None = None
         self._calls = 0
@@ -109,8 +111,7 @@ class Worker:
         process, self._process = self._process, None
         if process is None:
             return
-        process.kill()
-        process.wait()
+        process.end()
         self._folder.cleanup()
         for stream in (process.stdin, process.stdout):
             if stream is not None and not sys.is_finalizing():  # then the reader holds it for ever
@@ -126,21 +127,22 @@ class Worker:
     def __del__(self) -> None:
         self.close()  # a process is never left behind by who forgot it
 
-    def _alive(self) -> subprocess.Popen[bytes]:
+    def _alive(self) -> Child:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         # What a runtime writes where it stands, as QNN's saver does, goes with the process.
         self._folder = tempfile.TemporaryDirectory(prefix="hwcompat-worker-", ignore_cleanup_errors=True)
-        self._process = subprocess.Popen(
+        self._process = Child(
             # Isolated: neither our folders nor this environment's variables decide what it imports.
             [str(self.python.absolute()), "-I", str(self.script.absolute())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdin=PIPED,
+            stdout=PIPED,
             stderr=self._log,
             cwd=self._folder.name,
-            env={**os.environ, **self.variables},
+            environment={**os.environ, **self.variables},
+            own_session=False,  # a suite's child that is killed takes its workers along
         )
         self._answers = queue.Queue()
         reader = threading.Thread(target=_read, args=(self._process.stdout, self._answers), daemon=True)
@@ -151,11 +153,9 @@ class Worker:
         process = self._process
         if process is None:
             return "unknown"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=5)
-        code = process.poll()
+        code = process.ended_in(_ENDING_S)
         self.close()
-        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return "unknown" if code is None else ending_of(code)
 
     def _truncate_log(self) -> None:
         if self._log is not None:
@@ -166,8 +166,7 @@ class Worker:
         """The end of what native code wrote during the last call, without colours."""
         if self._log is None:
             return ""
-        self._log.seek(0)
-        return _COLOURS.sub("", self._log.read().decode(errors="replace"))[-_LONGEST_LOG:]
+        return _COLOURS.sub("", end_of(self._log))[-_LONGEST_LOG:]
 
 
 def _read(stream: IO[bytes] | None, answers: queue.Queue[bytes]) -> None:

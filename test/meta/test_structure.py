@@ -93,6 +93,60 @@ def test_a_floor_imports_only_from_floors_below_it(floor: str) -> None:
     assert not wrong
 
 
+STARTING = {"subprocess", "multiprocessing", "pty", "popen2"}
+STARTING_CALLS = r"os\.(fork|forkpty|exec\w*|posix_spawn\w*|spawn\w+|system|popen)|asyncio\.create_subprocess_\w+"
+MAY_START = {
+    "hardware/process.py": "it is what starts child processes",
+    "hwcompat/plugins/fleet/lab_remote.py": "its text is sent to a lab machine, where nothing of ours is",
+    "hwcompat/plugins/fleet/ray_node.py": "it is sent to a Ray node by value, where nothing of ours is",
+}
+"""The product files that may start a process themselves, each with the reason."""
+
+
+def _starts_processes(path: Path) -> bool:
+    """Whether a file imports a module that starts processes, or names a function that does."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import) and STARTING & {alias.name.partition(".")[0] for alias in node.names}:
+            return True
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            if (node.module or "").partition(".")[0] in STARTING or any(map(_is_starting_call, names)):
+                return True
+        if isinstance(node, ast.Name | ast.Attribute):
+            text = ast.unparse(node)
+            if _is_starting_call(text) or text.endswith("ProcessPoolExecutor"):
+                return True
+    return False
+
+
+def _is_starting_call(name: str) -> bool:
+    return re.fullmatch(STARTING_CALLS, name) is not None or name == "concurrent.futures.ProcessPoolExecutor"
+
+
+def test_one_module_starts_child_processes() -> None:
+    """So that limits, deadlines and ends are one implementation."""
+    starting = {name_of(path) for path in product_files() if _starts_processes(path)}
+    assert starting - MAY_START.keys() == set()
+    assert MAY_START.keys() - starting == set(), "an exception that is no longer needed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import subprocess",
+        "from subprocess import run",
+        "import multiprocessing.connection",
+        "from os import fork",
+        "import os; os.execvp('x', ['x'])",
+        "import asyncio; asyncio.create_subprocess_exec('x')",
+        "from concurrent.futures import ProcessPoolExecutor",
+    ],
+)
+def test_a_module_that_starts_processes_is_seen(tmp_path: Path, line: str) -> None:
+    (tmp_path / "starts.py").write_text(f"def work():\n    {line}\n", encoding="utf-8")
+    assert _starts_processes(tmp_path / "starts.py")
+
+
 def test_what_is_known_of_models_is_known_without_making_recipes() -> None:
     wrong = [
         name_of(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from click.testing import CliRunner
 from hardware import basic_detection
 from hardware.basic_detection import detect_somehow
 from hardware.detection import targets
+from hardware.process import Ended
 from run_test_generation import main
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "hardware" / "schemas" / "inventory.json").read_text())
@@ -74,9 +74,9 @@ def test_nothing_of_it_is_asked_where_the_detection_works(monkeypatch):
 
 @pytest.mark.usefixtures("broken")
 def test_a_driver_that_hangs_holds_nobody_up_for_more_than_two_minutes(monkeypatch):
-    def hangs(words: list[str], *, timeout: float, **_: object) -> None:
-        assert 10 < timeout <= 120
-        raise subprocess.TimeoutExpired(words[0], timeout)
+    def hangs(_words: list[str], *, limit_s: float) -> Ended:
+        assert 10 < limit_s <= 120
+        return Ended(returncode=None, stdout="", stderr="", seconds=limit_s, limit_s=limit_s)
 
-    monkeypatch.setattr(basic_detection.subprocess, "run", hangs)
+    monkeypatch.setattr(basic_detection, "run", hangs)
     assert "timed out after" in detect_somehow().detection_failure

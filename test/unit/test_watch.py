@@ -74,7 +74,7 @@ def start(
             child.returncode = child.returncode if child.returncode is not None else -9
 
     monkeypatch.setattr(module, "_start", stand_in)
-    monkeypatch.setattr(module, "_kill_group", killed)
+    monkeypatch.setattr(module, "kill_group", killed)
     monkeypatch.setattr(module.os, "kill", lambda *_: None)
 
     def start() -> tuple[Watch, Child]:
@@ -144,9 +144,9 @@ def test_what_is_said_after_the_time_is_up_changes_nothing(clock, start):
 
 def test_a_child_that_is_not_to_be_a_fork_is_a_new_process(monkeypatch):
     started = []
-    monkeypatch.setattr(module.subprocess, "Popen", lambda words, **options: started.append((words, options)))
+    monkeypatch.setattr(module, "Child", lambda words, **options: started.append((words, options)))
     monkeypatch.setattr(module.os, "fork", lambda: pytest.fail("it was forked"))
     assert module._start(TASK, fork=False, reader=-1) is None
     ((words, options),) = started
     assert words == module.command_for(TASK)
-    assert options["start_new_session"], "it is ended with all that it starts"
+    assert options.get("own_session", True), "it is ended with all that it starts"

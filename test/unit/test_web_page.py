@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import re
-import subprocess
 import urllib.request
 import zipfile
 from dataclasses import replace
@@ -22,6 +21,8 @@ from generators.options_together import refuse_together
 from hardware.detection import detect
 from hardware.errors import ModelError, OutputError, UsageError
 from hardware.evidence.pages import keep_seal, read_seal
+from hardware.process import Ended, NoAnswer
+from hwcompat.plugins.web_page import capture as capturing
 from hwcompat.plugins.web_page import making, rendering
 from hwcompat.plugins.web_page.capture import capture
 from hwcompat.plugins.web_page.case import Asked, NotCaptured
@@ -213,13 +214,13 @@ def test_a_check_that_asked_nothing_and_says_not_why_makes_no_page() -> None:
 def test_what_a_shell_says_to_its_own_pytest_changes_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, str] = {}
 
-    def ran(*_: object, env: dict[str, str], **__: object) -> subprocess.CompletedProcess[str]:
-        given.update(env)
-        return subprocess.CompletedProcess([], 2, "", "nothing ran")
+    def asked(*_: object, environment: dict[str, str], limit_s: float) -> None:
+        given.update(environment)
+        raise NoAnswer(Ended(returncode=2, stdout="", stderr="nothing ran", seconds=1.0, limit_s=limit_s))
 
     monkeypatch.setenv("PYTEST_ADDOPTS", "-k builds")
     monkeypatch.setenv("PYTEST_PLUGINS", "none_such")
-    monkeypatch.setattr(subprocess, "run", ran)
+    monkeypatch.setattr(capturing, "ask", asked)
     with pytest.raises(ModelError, match="couldn't be computed"):
         capture(tmp_path / "test_suite.py", {"GIVEN": "x"})
     assert given["GIVEN"] == "x"

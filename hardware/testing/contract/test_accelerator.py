@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from ...accelerators.base import (
 )
 from ...errors import UsageError
 from ...machine import LiveMachine, Machine
+from ...process import run
 from .machines import EmptyMachine, recorded_machines
 from .options import asked_for
 
@@ -90,7 +90,7 @@ known = registered_vendors()
 assert {name!r} in known.found, known.failures
 print(__import__("json").dumps(seen))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    done = run([sys.executable, "-c", code], limit_s=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == []
 

@@ -10,7 +10,6 @@ import json
 import os
 import queue
 import secrets
-import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import IO, Any
 
 from hardware.errors import BrokenInput, UsageError
 from hardware.plain_text import one_line
+from hardware.process import PIPED, Child
 from hardware.untrusted import parsed_json
 
 from .lab_host import LabHost
@@ -86,14 +86,9 @@ class Line:
         self._told: list[bytes] = []
         self._answers: queue.Queue[Answer | str] = queue.Queue(maxsize=2)
         source = _AGENT.read_bytes()
-        # A session of its own: Ctrl-C is for us to hear, and the line is still needed then.
-        self._process = subprocess.Popen(
-            host.command(len(source), self._token),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        # In a session of its own: Ctrl-C is for us to hear, and the line is still needed then.
+        command = host.command(len(source), self._token)
+        self._process = Child(command, stdin=PIPED, stdout=PIPED, stderr=PIPED)
         self._threads = [
             threading.Thread(target=self._read, daemon=True),
             threading.Thread(target=self._listen, daemon=True),
@@ -125,8 +120,7 @@ class Line:
         if self._process.stdin:
             with contextlib.suppress(OSError):  # what was left to be flushed goes nowhere
                 self._process.stdin.close()
-        self._process.kill()
-        self._process.wait()
+        self._process.end()
         self._drain()
         for thread in self._threads:
             thread.join(timeout=1)
@@ -159,8 +153,7 @@ class Line:
         return found
 
     def _dropped(self, why: str) -> LineDropped:
-        self._process.kill()
-        self._process.wait()
+        self._process.end()
         self._threads[1].join(timeout=1)
         told = b"".join(self._told).decode(errors="replace")
         last = next((line for line in reversed(told.splitlines()) if line.strip()), "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -17,6 +16,7 @@ from typing import IO, Any
 
 from hardware.detection import HardwareInfo
 from hardware.evidence.redaction import redact
+from hardware.process import PIPED, ROOT, Child, end_of, ending_of
 from hardware.sampling import Sample, Sampler
 from hardware.workers import environment_of
 
@@ -25,7 +25,6 @@ from .result import DeviceResult, Ending, StressRun
 from .summary import summarised
 from .targets import Chosen, rounds
 
-_ROOT = Path(__file__).parents[3]
 _STARTING_S = 180.0
 """Seconds that a child may take to import torch and to find its device."""
 
@@ -49,7 +48,7 @@ class Watched:
     """One child with what it said. `events` grow while it runs."""
 
     chosen: Chosen
-    process: subprocess.Popen[bytes]
+    process: Child
     log: IO[bytes]
     events: list[Mapping[str, Any]] = field(default_factory=list)
     heard_at: float = field(default_factory=time.monotonic)
@@ -60,9 +59,7 @@ class Watched:
 
     def said(self) -> str:
         """The end of what the child's libraries printed, in one line."""
-        self.log.seek(0)
-        text = self.log.read().decode(errors="replace").strip()
-        return redact(" ".join(text.split()))[-_TAIL:]
+        return redact(" ".join(end_of(self.log).split()))[-_TAIL:]
 
 
 def run_stress(
@@ -120,8 +117,7 @@ def _ending(watched: Watched) -> tuple[Ending, str]:
             return Ending.FAILED, redact(str(event["message"]))
         if event["event"] == "end":
             return Ending.MEASURED, ""
-    code = watched.process.returncode
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    how = ending_of(watched.process.wait())
     return Ending.FAILED, f"its process ended with {how}. {watched.said()}".strip()
 
 
@@ -154,7 +150,7 @@ def _end_if_silent(child: Watched, options: StressOptions) -> None:
     limit = options.silence_s if child.has_device else max(_STARTING_S, options.silence_s)
     if child.process.poll() is None and time.monotonic() - child.heard_at > limit:
         child.timed_out = True
-        child.process.kill()
+        child.process.end()
 
 
 def _start(chosen: Chosen, options: StressOptions, stack: contextlib.ExitStack, note: Note) -> Watched:
@@ -165,15 +161,9 @@ def _start(chosen: Chosen, options: StressOptions, stack: contextlib.ExitStack, 
         precisions=options.precisions,
     )
     log: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-    process = subprocess.Popen(
-        [str(_python_of(chosen.target)), "-m", "hwcompat.plugins.stress.child"],
-        cwd=_ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        start_new_session=True,  # Ctrl-C reaches us; we end the child
-    )
-    stack.callback(_end, process)
+    command = [str(_python_of(chosen.target)), "-m", "hwcompat.plugins.stress.child"]
+    process = Child(command, cwd=ROOT, stdin=PIPED, stdout=PIPED, stderr=log)
+    stack.callback(process.end)
     watched = Watched(chosen=chosen, process=process, log=log)
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
@@ -189,12 +179,6 @@ def _python_of(target: str) -> Path:
     if target.partition(":")[0] != PJRT:
         return Path(sys.executable)
     return environment_of(PJRT).python or Path(sys.executable)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.kill()
-    process.wait()
 
 
 def _hear(watched: Watched, note: Note) -> None:

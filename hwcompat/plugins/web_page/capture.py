@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +11,10 @@ from typing import Any
 
 from hardware.errors import ModelError
 from hardware.plain_text import one_line
+from hardware.process import ROOT, NoAnswer, answer, ask
 from hardware.testing.pytest_environment import shield_pytest
 
-ROOT = Path(__file__).parents[3]
 _SUITE_INI = ROOT / "hardware" / "testing" / "suite.ini"
-_ANSWER = "answer.json"
 INPUTS, EXPECTED = "inputs.bin", "expected.bin"
 LIMIT_S = 600.0
 
@@ -43,28 +40,12 @@ def capture(suite: Path, given: Mapping[str, str]) -> CapturedSuite:
     asked.
     """
     folder = suite.parent
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, **given, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**os.environ, **given}
     shield_pytest(environment)
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", __name__, str(suite)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=LIMIT_S,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ModelError("the page's model wasn't exported", why=f"it took longer than {LIMIT_S:g} s") from error
-    answer = folder / _ANSWER
-    if not answer.is_file():
-        last = (done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["it said nothing"])[-1]
-        why = f"its process ended with {done.returncode}: {one_line(last, longest=300)}"
-        raise ModelError("what the page needs couldn't be computed", why=why)
-    asked = json.loads(answer.read_text(encoding="utf-8"))
+        asked = ask(__name__, str(suite), limit_s=LIMIT_S, environment=environment)
+    except NoAnswer as error:
+        raise ModelError("what the page needs couldn't be computed", why=str(error)) from error
     if asked["failed"]:
         check, why = next(iter(asked["failed"].items()))
         raise ModelError(
@@ -115,7 +96,7 @@ class _Bytes:
         return {"type": str(array.dtype), "dims": list(array.shape), "at": start, "bytes": len(self.data) - start}
 
 
-def _in_child(suite: Path) -> int:
+def _in_child(name: str) -> dict[str, Any]:
     import numpy as np
     import pytest
 
@@ -123,13 +104,14 @@ def _in_child(suite: Path) -> int:
 
     from .case import CapturedTest, captured
 
+    suite = Path(name)
     folder = suite.parent
     hardware.testing.ModelTest = CapturedTest  # type: ignore[misc]
     plugin = _Plugin()
     settings = ["-c", str(_SUITE_INI), f"--rootdir={folder}", "--noconftest", "--capture=sys", "--tb=line"]
     code = int(pytest.main([str(suite), *settings], plugins=[plugin]))
     if code not in (0, 1):
-        return code
+        raise ModelError("what the page needs couldn't be computed", why=f"pytest ended with exit code {code}")
     inputs, expected = _Bytes(), _Bytes()
 
     def exact(arrays: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -153,7 +135,7 @@ def _in_child(suite: Path) -> int:
         (folder / f"{number}.onnx").write_bytes(file.read_bytes())
     (folder / INPUTS).write_bytes(bytes(inputs.data))
     (folder / EXPECTED).write_bytes(bytes(expected.data))
-    answer = {
+    found = {
         "files": len(captured.files),
         "steps": captured.steps,
         "passes": passes,
@@ -163,9 +145,9 @@ def _in_child(suite: Path) -> int:
         "not_captured": plugin.not_captured,
         "failed": plugin.failed,
     }
-    (folder / _ANSWER).write_text(json.dumps(answer, allow_nan=False), encoding="utf-8")
-    return 0
+    json.dumps(found, allow_nan=False)  # raises for what no page can hold
+    return found
 
 
 if __name__ == "__main__":
-    sys.exit(_in_child(Path(sys.argv[1])))
+    answer(_in_child)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.derivation.child import ROOT
 from generators.derivation.on_demand import recipe_for
 from generators.models.inputs import LENGTHS, make_inputs
 from hardware.errors import ModelError, echo
-from hardware.plain_text import one_line
+from hardware.process import NoAnswer, ask
 from hwcompat.plugins.placement.mesh.axes import Split
 from hwcompat.plugins.placement.mesh.case import MeshModel
 from hwcompat.plugins.placement.mesh.figures import ModelFigures
@@ -83,25 +78,10 @@ def _ask(names: Sequence[str], precision: str, real: bool) -> dict[str, Any]:
     for name in names:
         if not Path(name).is_dir():
             recipe_for(name)  # a missing one is derived and kept, or refused with its reason
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
-        answer = Path(folder) / "answer.json"
-        question = {"names": list(names), "precision": precision, "real": real, "answer": str(answer)}
-        try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-m", "hwcompat.plugins.placement.mesh.child", json.dumps(question)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=_LONGEST_S,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ModelError("nothing is known of the model", why=f"no answer came in {_LONGEST_S:g} s") from error
-        if not answer.is_file():
-            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            raise ModelError("nothing is known of the model", why=one_line(last))
-        answered: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-        return answered
+    question = {"names": list(names), "precision": precision, "real": real}
+    offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    try:
+        found: dict[str, Any] = ask(f"{__package__}.child", question, limit_s=_LONGEST_S, environment=offline)
+    except NoAnswer as error:
+        raise ModelError("nothing is known of the model", why=str(error)) from error
+    return found

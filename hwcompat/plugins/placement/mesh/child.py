@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from generators.models.checkpoint import read_checkpoint
 from generators.models.inputs import make_inputs
 from generators.models.store import load_recipe
 from hardware.plain_text import one_line
+from hardware.process import answer
 from hwcompat.plugins.placement.mesh.building import built, plan_of, tensor_dims
 from hwcompat.plugins.placement.mesh.case import MeshModel
 from hwcompat.plugins.placement.mesh.figures import ModelFigures
@@ -177,18 +177,17 @@ def _divided(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str,
     return found
 
 
-def _answer(question: str) -> None:
-    asked = json.loads(question)
+def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for name in asked["names"]:
         try:
             said[name] = subject(name, asked["precision"], asked["real"])
         except Exception as error:  # whatever a model raises is why it can't be put on a mesh
             said[name] = {"why": f"{type(error).__name__}: {one_line(str(error))}"}
-    Path(asked["answer"]).write_text(json.dumps(said), encoding="utf-8")
+    return said
 
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    _answer(sys.argv[1])
+    answer(_answer)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,11 +17,11 @@ from typing import IO
 from hardware.errors import HwCompatError
 from hardware.evidence.redaction import redact
 from hardware.plain_text import one_line
+from hardware.process import MERGED, ROOT, Child, end_of, with_product
 
 from .case import FAILURE_FILE, PROGRESS_FILE
 from .starter import STARTER_VARIABLE
 
-ROOT = Path(__file__).parents[4]
 DEADLINE_S = 600.0
 RANK = ("-m", "hwcompat.plugins.placement.mesh.rank")
 ONE_DEVICE = ("-m", "hwcompat.plugins.placement.mesh.one_device")
@@ -51,14 +50,12 @@ class Process:
     """A child with what it prints; `rank` is None for the one that computes the whole model."""
 
     rank: int | None
-    child: subprocess.Popen[bytes]
+    child: Child
     log: IO[bytes]
 
     def said(self) -> str:
         """The end of what it printed, in one line."""
-        self.log.seek(0)
-        text = self.log.read().decode(errors="replace")
-        return redact(one_line(" ".join(text.split())[-_TAIL:]))
+        return redact(one_line(" ".join(end_of(self.log).split())[-_TAIL:]))
 
 
 def run_processes(folder: Path, ranks: int, *, deadline_s: float = DEADLINE_S, program: Sequence[str] = RANK) -> None:
@@ -90,16 +87,9 @@ def _started(folder: Path, ranks: int, program: Sequence[str]) -> Iterator[list[
         processes = []
         for rank, arguments in asked:
             log = stack.enter_context((folder / f"log-{rank}").open("w+b"))
-            child = subprocess.Popen(
-                [sys.executable, *arguments],
-                cwd=ROOT,
-                env=environment_of(rank, ranks),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C reaches us; we end them all
-            )
-            stack.callback(_end, child)
+            command = [sys.executable, *arguments]
+            child = Child(command, cwd=ROOT, environment=environment_of(rank, ranks), stdout=log, stderr=MERGED)
+            stack.callback(child.end)
             processes.append(Process(rank=rank, child=child, log=log))
         yield processes
 
@@ -110,9 +100,7 @@ def environment_of(rank: int | None, ranks: int) -> dict[str, str]:
     Each rank orders its sets otherwise, as processes do by themselves, but the same way in every run: a model that
     registers buffers in the order of a set has them in another order on another rank, and that must show always.
     """
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {
-        "PYTHONPATH": os.pathsep.join(paths),
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
@@ -123,13 +111,7 @@ def environment_of(rank: int | None, ranks: int) -> dict[str, str]:
         "WORLD_SIZE": str(ranks),
         STARTER_VARIABLE: str(os.getpid()),
     }
-    return {**os.environ, **own, **({} if rank is None else {"RANK": str(rank)})}
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    if child.poll() is None:
-        child.kill()
-    child.wait()
+    return with_product() | own | ({} if rank is None else {"RANK": str(rank)})
 
 
 def _name(process: Process) -> str:

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from generators.derivation.child import ROOT
 from generators.models.catalog import load_catalog
 from generators.models.classifier import classify
 from generators.models.store import load_recipe
 from hardware.backends.factory import backend_class, built_in_targets, get_backend, resolve_target
 from hardware.cell import Cell
-from hardware.errors import (
-    BackendUnavailable,
-    BrokenInput,
-    HwCompatError,
-    ModelError,
-    NothingMatched,
-    UsageError,
-    did_you_mean,
-    echo,
-)
-from hardware.plain_text import one_line
+from hardware.errors import BackendUnavailable, NothingMatched, did_you_mean, echo
+from hardware.process import NoAnswer, ask
 from hardware.testing.tolerances import tolerance_for
 from hwcompat.plugins.triage.localization.result import Finding, Localization, Place
 
-_KINDS: dict[str, type[HwCompatError]] = {
-    one.__name__: one for one in (BackendUnavailable, BrokenInput, ModelError, NothingMatched, UsageError)
-}
 MODULES = tuple(name for name in built_in_targets() if backend_class(name).DEVICE_TYPE)
 """Targets on which torch's own modules run."""
 GRAPHS = tuple(name for name in built_in_targets() if backend_class(name).WATCHED_GRAPH)
@@ -48,17 +31,13 @@ def localize_cell(text: str) -> Localization:
     cell = checked_cell(text)
     limit = backend_class(cell.target.name).DEADLINE_S
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
-        folder = Path(name)
-        answer, progress = folder / "answer.json", folder / "progress"
-        asked = {"cell": cell.id, "answer": str(answer), "progress": str(progress)}
-        ended = _child(json.dumps(asked), limit)
-        if not answer.is_file():
-            return _broken(cell, ended, progress)
-        said = json.loads(answer.read_text(encoding="utf-8"))
-    if "found" in said:
-        return Localization.from_dict(said["found"])
-    failure = said["error"]
-    raise _KINDS.get(failure["class"], ModelError)(failure["what"], why=failure["why"], fix=failure["fix"])
+        progress = Path(name) / "progress"
+        asked = {"cell": cell.id, "progress": str(progress)}
+        try:
+            return Localization.from_dict(ask(f"{__package__}.child", asked, limit_s=limit))
+        except NoAnswer as error:
+            place = progress.read_text(encoding="utf-8")[:_LONGEST] if progress.is_file() else ""
+            return broke(cell, str(error), place)
 
 
 def checked_cell(text: str) -> Cell:
@@ -96,33 +75,6 @@ def checked_cell(text: str) -> Cell:
     if reason := get_backend(cell.target).unavailable() if backend_class(cell.target.name).OWN_ENVIRONMENT else "":
         raise BackendUnavailable(f"{cell.target} isn't here", why=reason)
     return cell
-
-
-def _child(question: str, limit: float) -> str:
-    """Run the child; what its end was, in words."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "hwcompat.plugins.triage.localization.child", question],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=limit,
-        )
-    except subprocess.TimeoutExpired:
-        return f"there was no answer in {limit:g} seconds"
-    if done.returncode < 0:
-        return f"the process was ended by signal {-done.returncode}"
-    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-    return f"the process ended with code {done.returncode}: {one_line(last, longest=300)}"
-
-
-def _broken(cell: Cell, ended: str, progress: Path) -> Localization:
-    place = progress.read_text(encoding="utf-8")[:_LONGEST] if progress.is_file() else ""
-    return broke(cell, ended, place)
 
 
 def broke(cell: Cell, ended: str, place: str) -> Localization:

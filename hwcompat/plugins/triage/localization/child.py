@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
@@ -20,6 +18,7 @@ from hardware.cell import Cell
 from hardware.errors import BackendUnavailable, HwCompatError, NothingMatched
 from hardware.output_masks import masks_of
 from hardware.plain_text import one_line
+from hardware.process import answer
 from hardware.testing import reference
 from hardware.testing.devices import requested_device
 from hardware.testing.loud_weights import fill
@@ -159,8 +158,7 @@ def _onnx_runs(subject: ModelSubject, inputs: Mapping[str, Any], backend: Any, c
     return OnnxRuns(file, with_positions(subject, inputs), compute, folder)
 
 
-def _answer(question: str) -> None:
-    asked = json.loads(question)
+def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
     cell, place = Cell.parse(asked["cell"]), Path(asked["progress"])
     last = [""]
 
@@ -169,16 +167,15 @@ def _answer(question: str) -> None:
         place.write_text(name, encoding="utf-8")
 
     try:
-        said: dict[str, Any] = {"found": localize(cell, progress).to_dict()}
-    except HwCompatError as error:
-        said = {"error": {"class": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}}
+        return localize(cell, progress).to_dict()
+    except HwCompatError:
+        raise
     except Exception as error:  # whatever a device raises is what it ended with
         ended = f"{type(error).__name__}: {one_line(str(error), longest=500)}"
-        said = {"found": broke(cell, ended, last[0]).to_dict()}
-    Path(asked["answer"]).write_text(json.dumps(said), encoding="utf-8")
+        return broke(cell, ended, last[0]).to_dict()
 
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    _answer(sys.argv[1])
+    answer(_answer)

@@ -1,25 +1,21 @@
 """The child that measures one cell, as it is or under what its environment says.
 
-It reads its task from standard input and leaves a suite and evidence in a folder of its own.
+It leaves a suite and evidence in a folder of its own.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Level
 from generators.job import suite_environment, write_suites
 from hardware.cell import Cell
 from hardware.detection import detect
-from hardware.errors import HwCompatError
 from hardware.evidence.store import read_folder
-from hardware.testing.child import die_with_parent
+from hardware.process import answer
 from hardware.testing.runner import Limits, default_memory_limit
 from hardware.testing.session import run_session
 from hardware.testing.suite_file import read_suite
@@ -41,16 +37,6 @@ class Task:
     folder: str
     command: str
     timeout_s: float = 0.0
-
-    @property
-    def text(self) -> str:
-        """What `read` reads."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        """The task that a JSON object says."""
-        return cls(**json.loads(text))
 
 
 def measure(task: Task) -> None:
@@ -83,16 +69,5 @@ def _located(task: Task) -> ExpiredCell:
     return ExpiredCell(cell=cell, level=Level.UNKNOWN, reasons=(), runs=tuple(newest), lines=lines)
 
 
-def main() -> int:
-    """Measure, and say in one line why it could not be done."""
-    die_with_parent(os.getppid())
-    try:
-        measure(Task.read(sys.stdin.read()))
-    except HwCompatError as error:
-        print(f"problem: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    answer(lambda asked: measure(Task(**asked)))

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from generators.compatibility.grade import check_reason
@@ -20,6 +16,7 @@ from hardware.errors import HwCompatError, OutputError
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import read_folder
 from hardware.plain_text import one_line
+from hardware.process import NoAnswer, ask, with_product
 
 from .attempt import EVIDENCE, Task
 from .judging import Run, Tried, judge_try, smallest, verdict_of_run, worth_trying
@@ -30,8 +27,6 @@ AS_IT_IS = "as_it_is"
 
 ErrorTypeOf = Callable[[CheckLine], str]
 _LOG = "log.txt"
-_ROOT = Path(__file__).parents[4]
-_LONGEST_LOG = 4_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,35 +161,16 @@ def _measured(
 def child_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """`own` with `variables` set, and those unset whose value is empty; a change that somebody left in it is gone."""
     found = {name: value for name, value in own.items() if name != VARIABLE and name not in variables}
-    path = os.pathsep.join(filter(None, [str(_ROOT), own.get("PYTHONPATH", "")]))
-    return {**found, **{name: value for name, value in variables.items() if value}, "PYTHONPATH": path}
+    return with_product({**found, **{name: value for name, value in variables.items() if value}})
 
 
 def run_child(task: Task, environment: Mapping[str, str], log: Path, limit_s: float) -> str:
     """Run a task to its end, or end it and all that it started after `limit_s`; why it came to nothing, or empty."""
-    with log.open("wb") as out:
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "hwcompat.plugins.triage.remedies.attempt"],
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=dict(environment),
-            start_new_session=True,
-        )
-        try:
-            child.communicate(task.text.encode(), timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            return f"no end after {limit_s:.0f} s"
-        finally:
-            if child.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-    if child.returncode == 0:
-        return ""
-    text = log.read_bytes()[-_LONGEST_LOG:].decode(errors="replace")
-    last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
-    return one_line(last.removeprefix("problem: "))
+    try:
+        ask(f"{__package__}.attempt", asdict(task), limit_s=limit_s, environment=environment, log=log)
+    except (NoAnswer, HwCompatError) as error:
+        return one_line(str(error))
+    return ""
 
 
 def _left(cell: Cell, evidence: Path, problem: str) -> Run:

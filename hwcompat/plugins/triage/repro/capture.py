@@ -5,25 +5,21 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardware.errors import HwCompatError
+from hardware.process import MERGED, ROOT, Ended, limit_memory, run, with_product
 
 from .failure import ANSWER, Captured, Shape
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-ROOT = Path(__file__).parents[4]
 _SUITE_INI = ROOT / "hardware" / "testing" / "suite.ini"
 _LAST_LINES = 5
 
@@ -51,43 +47,21 @@ def capture(
             "memory": memory_bytes,
             "weights": weights,
         }
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        command = [sys.executable, "-P", "-m", __name__, json.dumps(question)]
-        started = time.monotonic()
-        log = Path(work) / "log"
-        with log.open("wb") as said:
-            child = subprocess.Popen(
-                command,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-            )
-            code = ended(child, seconds)
-        took = time.monotonic() - started
-        return _answer(folder, code, took, log.read_text(encoding="utf-8", errors="replace"))
+        ended = run(
+            [sys.executable, "-P", "-m", __name__, json.dumps(question)],
+            limit_s=seconds,
+            environment=with_product({**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
+            stderr=MERGED,
+        )
+    return _answer(folder, ended)
 
 
-def ended(child: subprocess.Popen[Any], seconds: float) -> int | None:
-    """The exit code of a child that leads its own session; None where it took longer and was killed with all that it
-    had started."""
-    try:
-        return child.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-
-
-def _answer(folder: Path, code: int | None, took: float, log: str) -> Captured:
-    file = folder / ANSWER
+def _answer(folder: Path, ended: Ended) -> Captured:
+    file, code, took = folder / ANSWER, ended.returncode, ended.seconds
     if not file.is_file():
         if code == 0:
             raise NothingCaptured("no check fails here now", why="the suite was run again, and it passes")
-        last = " | ".join(log.strip().splitlines()[-_LAST_LINES:]) or "nothing"
+        last = " | ".join(ended.stdout.strip().splitlines()[-_LAST_LINES:]) or "nothing"
         raise NothingCaptured("the check could not be run again", why=f"its process ended with {code}, saying {last}")
     found = Captured.from_dict(json.loads(file.read_text(encoding="utf-8")))
     if code is None:
@@ -135,9 +109,7 @@ def _in_child(question: dict[str, Any]) -> int:
     from .recorder import Recorder
     from .watching import watch
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if question["memory"]:
-        resource.setrlimit(resource.RLIMIT_DATA, (question["memory"], question["memory"]))
+    limit_memory(question["memory"])
     recorder = Recorder(folder=Path(question["folder"]), with_weights=question["weights"])
     watch(recorder)
     plugin = _Plugin(recorder)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import resource
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .capture import ended
+from hardware.process import run
 
 SCRIPT = "repro.py"
 _LONGEST_READ = 200_000
@@ -51,38 +47,22 @@ def run_script(
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HWCOMPAT"))}
     environment |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "CI": "true"}
     environment |= {"ORT_DISABLE_TELEMETRY": "1"}
-    started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as work:
-        out, error = Path(work) / "out", Path(work) / "error"
-        with out.open("wb") as said, error.open("wb") as raised:
-            child = subprocess.Popen(
-                [python, "-I", str((folder / SCRIPT).resolve()), *arguments],
-                cwd=work,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=raised,
-                start_new_session=True,
-                preexec_fn=_limits(memory_bytes),
-            )
-            code = ended(child, seconds)
-        printed, log = (_read(one) for one in (out, error))
-    kind, message = last_exception(log)
-    took = time.monotonic() - started
-    return Shown(code=code, seconds=took, printed=printed, exception=kind, message=message)
-
-
-def _limits(memory_bytes: int) -> Callable[[], None]:
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if memory_bytes:
-            resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-
-    return limit
-
-
-def _read(path: Path) -> str:
-    return path.read_bytes()[-_LONGEST_READ:].decode("utf-8", errors="replace")
+        ended = run(
+            [python, "-I", str((folder / SCRIPT).resolve()), *arguments],
+            limit_s=seconds,
+            cwd=work,
+            environment=environment,
+            memory_bytes=memory_bytes,
+        )
+    kind, message = last_exception(ended.stderr[-_LONGEST_READ:])
+    return Shown(
+        code=ended.returncode,
+        seconds=ended.seconds,
+        printed=ended.stdout[-_LONGEST_READ:],
+        exception=kind,
+        message=message,
+    )
 
 
 def last_exception(log: str) -> tuple[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -24,6 +23,7 @@ from typing import Any
 from hardware.errors import BackendUnavailable, NothingMatched
 from hardware.evidence.error_types import current_name
 from hardware.evidence.record import Outcome
+from hardware.process import MERGED, Child, ending_of, with_product
 from hardware.target import Target
 from hardware.testing.pytest_environment import REWRITERS
 
@@ -37,7 +37,6 @@ MOST_BREAKDOWNS = 5
 LONGEST_START_S = 300.0
 """Before the tests are collected: importing torch and transformers from a cold disk takes most of it."""
 
-_ROOT = Path(__file__).parents[4]
 _MOMENT_S = 0.05
 _LOG_TAIL = 6_000
 _OTHERS = ("TRANSFORMERS_TEST_DEVICE", "TRANSFORMERS_TEST_BACKEND", *REWRITERS, LEFT_VARIABLE)
@@ -182,14 +181,12 @@ class _Child:
         if run.names:
             left.write_text(json.dumps(self.left()), encoding="utf-8")
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
+            self._process = Child(
                 [*_command(checkout, path), *pytest_arguments],
                 cwd=folder,
-                env=_environment(target, self._record, left if run.names else None),
-                stdin=subprocess.DEVNULL,
+                environment=_environment(target, self._record, left if run.names else None),
                 stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                stderr=MERGED,
             )
 
     def left(self) -> list[str]:
@@ -208,7 +205,7 @@ class _Child:
                 else:
                     time.sleep(_MOMENT_S)
         finally:
-            self._end()
+            self._process.end()
         self._listen()
         if self._over:
             return self._collected_something()
@@ -216,13 +213,6 @@ class _Child:
 
     def _limit_s(self) -> float:
         return self.timeout_s if self._collected else max(self.timeout_s, LONGEST_START_S)
-
-    def _end(self) -> None:
-        """End the process and all that it started."""
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
 
     def _listen(self) -> bool:
         """Take in what was recorded since the last look; whether there was anything."""
@@ -311,9 +301,7 @@ def _command(checkout: Checkout, path: Path) -> list[str]:
 
 def _environment(target: Target, record: Path, left: Path | None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in _OTHERS}
-    paths = [str(_ROOT), *filter(None, [kept.get("PYTHONPATH", "")])]
-    return kept | {
-        "PYTHONPATH": os.pathsep.join(paths),
+    return with_product(kept) | {
         "PYTHONDONTWRITEBYTECODE": "1",
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -329,4 +317,4 @@ def _said_of(status: int) -> str:
         return f"exit code {status} before pytest was over"
     with suppress(ValueError):
         return signal.Signals(-status).name
-    return f"signal {-status}"
+    return ending_of(status)

@@ -1,0 +1,400 @@
+"""Starts child processes: the one place for their limits, deadlines, answers and ends.
+
+`run` waits for a command and returns how it ended. `ask` has a module answer a request in a process of its own;
+`answer` is the side of that module. `Child` and `Forked` are children that the caller looks after while they run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from . import errors
+from .errors import HwCompatError
+from .plain_text import one_line
+from .whole_file import write_whole
+
+ROOT = Path(__file__).parents[1]
+"""The folder that the product is imported from."""
+
+DROPPED, PIPED, MERGED = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+"""What becomes of a stream of a child, beside a file: nothing, a pipe, or what becomes of standard output. `None`: it
+goes where the caller's goes."""
+
+LONGEST_OUTPUT = 2**22
+"""Bytes that are kept of each stream of a command, from its end."""
+
+_CHUNK, _MOST_CHUNKS = 1 << 16, 64
+_PR_SET_PDEATHSIG = 1
+_LEFT_S = 2.0  # for the end of a pipe whose child has ended: what it left running may hold it for ever
+Stream = int | IO[bytes] | None
+
+
+class Child(subprocess.Popen[bytes]):
+    """A child process that the caller looks after while it runs.
+
+    It leads a session of its own, so that `end` reaches all that it started, and Ctrl-C reaches the caller alone.
+    With `own_session=False` it stays in the caller's session. `memory_bytes` limits its data (0: only its core files,
+    None: nothing).
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | str | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: Stream = DROPPED,
+        stdout: Stream = None,
+        stderr: Stream = None,
+        own_session: bool = True,
+        memory_bytes: int | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        self.own_session = own_session
+        super().__init__(
+            list(command),
+            cwd=cwd,
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=own_session,
+            pass_fds=tuple(pass_fds),
+            preexec_fn=None if memory_bytes is None else partial(limit_memory, memory_bytes),
+        )
+
+    def end(self) -> int:
+        """Kill it, unless it has ended, and all that it started, and return its exit code."""
+        if self.returncode is None:  # until it is waited for, its number is its own
+            if self.own_session and hasattr(os, "killpg"):  # Windows has no groups
+                kill_group(self.pid)
+            else:
+                self.kill()
+        return self.wait()
+
+    def ended_in(self, limit_s: float | None) -> int | None:
+        """Its exit code; None where it took longer than `limit_s` and was killed with all that it started."""
+        try:
+            return self.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            self.end()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a command ended: its exit code (a signal's number is negative; None where it took longer than `limit_s` and
+    was killed), the end of what it printed, and the seconds that it took."""
+
+    returncode: int | None
+    stdout: str
+    stderr: str
+    seconds: float
+    limit_s: float | None
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it took longer than its limit."""
+        return self.returncode is None
+
+    @property
+    def how(self) -> str:
+        """How it ended, as a predicate: `ended with exit code 3`."""
+        return (
+            f"timed out after {self.limit_s:g} s"
+            if self.returncode is None
+            else f"ended with {ending_of(self.returncode)}"
+        )
+
+    @property
+    def last_line(self) -> str:
+        """The last line of its standard error, else of its standard output."""
+        lines = self.stderr.strip().splitlines() or self.stdout.strip().splitlines() or ["it said nothing"]
+        return lines[-1]
+
+
+def run(
+    command: Sequence[str],
+    *,
+    limit_s: float | None,
+    cwd: Path | str | None = None,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+    stdout: Stream = PIPED,
+    stderr: Stream = PIPED,
+    own_session: bool = True,
+    memory_bytes: int | None = None,
+) -> Ended:
+    """Run a command that reads `given`, to its end or for `limit_s` seconds. Raises `OSError` if it can't be started.
+
+    What it prints is captured, unless `stdout` or `stderr` is a file, `DROPPED` or None. The other arguments are
+    those of `Child`.
+    """
+    started = time.monotonic()
+    child = Child(
+        command,
+        cwd=cwd,
+        environment=environment,
+        stdin=PIPED if given else DROPPED,
+        stdout=stdout,
+        stderr=stderr,
+        own_session=own_session,
+        memory_bytes=memory_bytes,
+    )
+    if child.stdin:
+        threading.Thread(target=_give, args=(child.stdin, given), daemon=True).start()
+    printed, complained = (_Captured(stream) for stream in (child.stdout, child.stderr))
+    returncode = child.ended_in(limit_s)
+    seconds = time.monotonic() - started
+    said, complaint = printed.text(), complained.text()
+    return Ended(returncode=returncode, stdout=said, stderr=complaint, seconds=seconds, limit_s=limit_s)
+
+
+class _Captured:
+    """The end of what comes through a pipe, read by a thread so that the child never waits."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        self._kept = bytearray()
+        self._thread = threading.Thread(target=self._read, args=(stream,), daemon=True) if stream else None
+        if self._thread:
+            self._thread.start()
+
+    def text(self) -> str:
+        """What came, as text."""
+        if self._thread:
+            self._thread.join(timeout=_LEFT_S)
+        return self._kept.decode(errors="replace")
+
+    def _read(self, stream: IO[bytes]) -> None:
+        with stream:
+            while data := os.read(stream.fileno(), _CHUNK):
+                self._kept += data
+                del self._kept[: max(0, len(self._kept) - LONGEST_OUTPUT)]
+
+
+def _give(stream: IO[bytes], given: bytes) -> None:
+    with contextlib.suppress(OSError), stream:  # it may end before it has read all
+        stream.write(given)
+
+
+class NoAnswer(Exception):
+    """A child ended before it answered, or took too long. The text says which; `ended` has what it printed."""
+
+    def __init__(self, ended: Ended) -> None:
+        if ended.returncode is None:
+            text = f"there was no answer in {ended.limit_s:g} seconds"
+        elif ended.returncode < 0:
+            text = f"the process was ended by signal {-ended.returncode}"
+        else:
+            text = f"the process ended with code {ended.returncode}: {one_line(ended.last_line)}"
+        super().__init__(text)
+        self.ended = ended
+
+
+def ask(
+    module: str,
+    request: Any,
+    *,
+    limit_s: float | None,
+    environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
+) -> Any:
+    """Return what `module` answers to `request`, in a process of its own with this `environment` (None: ours).
+
+    Request and answer are what JSON can say. What the child prints goes to `log`, where one is given. Raises the
+    error of ours that the module raised, and `NoAnswer`.
+    """
+    with contextlib.ExitStack() as stack:
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hwcompat-"))) / "answer.json"
+        out = stack.enter_context(log.open("w+b")) if log else None
+        ended = run(
+            # -P: no file of the folder that the user stands in is imported in a library's place.
+            [sys.executable, "-P", "-m", module, str(file), str(os.getpid())],
+            limit_s=limit_s,
+            environment=with_product(environment),
+            given=json.dumps(request).encode(),
+            stdout=out or PIPED,
+            stderr=MERGED if out else PIPED,
+        )
+        if not file.is_file():
+            raise NoAnswer(replace(ended, stderr=end_of(out)) if out else ended)
+        said = json.loads(file.read_text(encoding="utf-8"))
+    if "error" in said:
+        raise getattr(errors, said["class"])(**said["error"])
+    return said["answer"]
+
+
+def answer(respond: Callable[[Any], Any]) -> None:
+    """Answer the request of `ask` with what `respond` returns for it, or the error of ours that it raises.
+
+    A module that is asked calls this when it is run. Its process ends with the one that asked.
+    """
+    file, parent = sys.argv[1:]
+    die_with_parent(int(parent))
+    request = json.load(sys.stdin)
+    try:
+        said = {"answer": respond(request)}
+    except HwCompatError as error:
+        print(f"problem: {one_line(str(error))}", file=sys.stderr)  # for who reads the log
+        said = _plain(error)
+    write_whole(Path(file), json.dumps(said))
+
+
+def _plain(error: HwCompatError) -> dict[str, Any]:
+    known = next(one.__name__ for one in type(error).__mro__ if one.__module__ == errors.__name__)  # to both sides
+    kind = {"error_type": error.error_type} if isinstance(error, errors.ModelRefused) else {}
+    return {"class": known, "error": {"what": error.what, "why": error.why, "fix": error.fix, **kind}}
+
+
+class Forked:
+    """A forked child that does `work`, whose result is its exit code; what it raises is exit code 1. It may be looked
+    after as a `Child` is. With `own_session` it leads a session of its own, and signals end it as usual."""
+
+    def __init__(self, work: Callable[[], int], *, own_session: bool = False) -> None:
+        self.own_session = own_session
+        self.returncode: int | None = None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent do nothing that a child needs
+            self.pid = os.fork()
+        if not self.pid:
+            self._do(work)
+
+    def _do(self, work: Callable[[], int]) -> NoReturn:
+        code = 1
+        try:
+            if self.own_session:
+                os.setsid()
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_DFL)
+            code = work()
+        finally:
+            os._exit(code)
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self) -> int:
+        """The exit code, when it has ended."""
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+    def end(self) -> int:
+        """Kill it, unless it has ended, and return its exit code."""
+        if self.returncode is None:  # until it is waited for, its number is its own
+            if self.own_session:
+                kill_group(self.pid)
+            else:
+                os.kill(self.pid, signal.SIGKILL)
+        return self.wait()
+
+
+class Answering(Forked):
+    """A forked child whose `work` returns bytes. `reader` can be given to `select`; `heard` holds what came."""
+
+    def __init__(self, work: Callable[[], bytes]) -> None:
+        self.heard = b""
+        self.reader, writer = os.pipe()
+
+        def tell() -> int:
+            os.close(self.reader)
+            data = work()
+            while data:
+                data = data[os.write(writer, data) :]
+            return 0
+
+        super().__init__(tell)
+        os.close(writer)
+
+    def heard_all(self) -> bool:
+        """Take in what has come, without waiting; whether nothing more will."""
+        for _ in range(_MOST_CHUNKS):
+            if not select.select([self.reader], [], [], 0)[0]:
+                return False
+            data = os.read(self.reader, _CHUNK)
+            self.heard += data
+            if not data:
+                return True
+        return False
+
+    def answer_in(self, limit_s: float, longest: int) -> bytes:
+        """What it said within `limit_s` seconds, not much more than `longest` bytes. It has ended then."""
+        until = time.monotonic() + limit_s
+        try:
+            while not self.heard_all() and len(self.heard) <= longest:
+                if not select.select([self.reader], [], [], max(until - time.monotonic(), 0))[0]:
+                    break
+        finally:
+            self.end()
+        return self.heard
+
+    def end(self) -> int:
+        """Kill it, unless it has ended, close the pipe, and return its exit code."""
+        if self.reader >= 0:
+            os.close(self.reader)
+            self.reader = -1
+        return super().end()
+
+
+def with_product(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment (None: ours) in which Python finds this product before anything else on `PYTHONPATH`."""
+    own = os.environ if environment is None else environment
+    return {**own, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), own.get("PYTHONPATH")]))}
+
+
+def end_of(log: IO[bytes], longest: int = LONGEST_OUTPUT) -> str:
+    """The last bytes of what children wrote into a file, as text."""
+    log.seek(max(0, log.seek(0, os.SEEK_END) - longest))
+    return log.read().decode(errors="replace")
+
+
+def ending_of(returncode: int) -> str:
+    """How a process ended, in words, from its exit code."""
+    return f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process that leads a session and all that it started, as far as they are there."""
+    for send in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            send(pid, signal.SIGKILL)
+
+
+def limit_memory(memory_bytes: int) -> None:
+    """Let this process write no core files, and hold at most `memory_bytes` of data (0: no limit)."""
+    with contextlib.suppress(ImportError):  # Windows has no such limits
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if memory_bytes:
+            resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask Linux to end this process when its parent ends; elsewhere an orphan runs to its end."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # TypeError: Windows
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.name == "posix" and os.getppid() != parent:  # it ended before Linux was asked
+        os._exit(1)
