@@ -103,7 +103,7 @@ def _printed(asked: Options) -> int | None:
 
         return report_explanation(asked, asked.explain)
     if asked.calibration:
-        from reports.calibration_command import report_calibration
+        from reports.calibration import report_calibration
 
         return report_calibration(asked)
     if asked.coverage_report:

@@ -7,9 +7,32 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
-from .remedy import Remedy
+COSTS = ("accuracy", "speed", "memory")
+"""What a remedy may cost, in the order in which reports name it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """What to `do`, with commands in backticks, and its `cost` in words by what it is paid in; empty: none."""
+
+    do: str
+    cost: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def text(self) -> str:
+        """Both as one text: `Use float16. Cost: accuracy (3 digits).`"""
+        if not self.cost:
+            return self.do
+        paid = "; ".join(f"{name} ({self.cost[name]})" for name in COSTS if name in self.cost)
+        return f"{self.do} Cost: {paid}."
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON object that `schemas/report.json` describes."""
+        return {"do": self.do, "cost": dict(self.cost)}
+
 
 SCHEMA_VERSION = 3
 """Of reports as JSON, whose records are findings: `schemas/report.json`."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 from generators.compatibility.verdict import Level
 
 from .finding import Finding, Severity, State
-from .markdown_cells import cells_table
-from .markdown_report import counts_line, finding_section, measured_line
+from .markdown_report import cells_table, counts_line, finding_section, measured_line
 from .places import place_of
 from .report import Report
 from .text import markdown, plain_paragraphs, working

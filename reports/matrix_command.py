@@ -20,8 +20,7 @@ from hardware.evidence.writer import now
 from hardware.front_door import note, terminal_width
 from hardware.plain_text import one_line
 
-from .matrix_changes import check_words, compare_matrix, read_baseline
-from .matrix_changes_text import changes_text
+from .matrix_changes import changes_text, check_words, compare_matrix, read_baseline
 from .matrix_text import VIEWS, matrix_text
 
 

@@ -20,14 +20,12 @@ from hardware.evidence.writer import now
 from hardware.paths import DEFAULT_REPORTS
 from hardware.whole_file import write_whole
 
-from .advice import measuring_command, recommend, remedies
-from .alternatives import with_alternatives
+from .advice import measuring_command, recommend, remedies, with_alternatives
 from .cells import CellReport, cell_reports, modified_checkers
-from .components import Component, own_parts, packages
+from .components import Component, own_parts, packages, pool_problems
 from .diagnosis import before_of, diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
-from .pool_problems import pool_problems
 from .report import Report
 from .second_opinion import second_opinion_findings
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack

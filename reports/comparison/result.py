@@ -1,5 +1,5 @@
 """What changed between two sides of evidence, runs, machines or folders, as data: what they had above what they
-showed, worse first. `comparison_changes` finds it."""
+showed, worse first. `changes.py` finds it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.run_summary import RunSummary, State
+from generators.compatibility.run_summary import RunSummary, State, is_to_come, moment_of
 from generators.compatibility.verdict import Reason
 from hardware.comparison import Difference
 from hardware.evidence.record import RunLine
@@ -244,3 +244,11 @@ def _plain(one: Differing) -> Differing:
     if one.kind != "suite":
         return Differing(kind=one.kind, name=one.name, before=one.before, after=one.after)
     return Differing(kind=one.kind, name=one.name, before="each cell's own", after="another")
+
+
+def when(run: RunLine) -> str:
+    """When a run started, to the minute, in UTC."""
+    moment = moment_of(run)
+    if moment.year == 1:
+        return "unknown"
+    return f"{moment:%Y-%m-%d %H:%M}" + (" (ahead)" if is_to_come(run) else "")

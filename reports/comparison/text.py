@@ -13,8 +13,7 @@ from hardware.plain_text import json_text, one_line
 
 from ..text import markdown, markdown_table
 from ..wording import folded, reason_text
-from .result import Change, Comparison, Kind, Side
-from .sides import when
+from .result import Change, Comparison, Kind, Side, when
 
 FORMATS = ("text", "markdown", "json")
 

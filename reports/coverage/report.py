@@ -14,8 +14,19 @@ from hardware.untrusted import read_json, reason_of
 from hardware.whole_file import write_whole
 
 from .changes import Changes, changes_between
-from .counts import VIEWS, Counts, by_task, grouped, percent
-from .facts import SUBJECT, Coverage, Result, Standing, TargetCoverage, TypeFacts
+from .facts import (
+    SUBJECT,
+    VIEWS,
+    Counts,
+    Coverage,
+    Result,
+    Standing,
+    TargetCoverage,
+    TypeFacts,
+    by_task,
+    grouped,
+    percent,
+)
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "coverage.json"
 SCHEMA_VERSION = 1

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..coverage.changes import changes_lists
-from ..coverage.counts import NO_TASK, NO_TRAIT, UNCLASSIFIED, Counts
-from ..coverage.facts import Result, Standing, TypeFacts
+from ..coverage.facts import NO_TASK, NO_TRAIT, UNCLASSIFIED, Counts, Result, Standing, TypeFacts
 from ..coverage.report import CoverageReport
 from ..coverage.view import ALL, excluded, facts, target_views, title
 from .page import render_page

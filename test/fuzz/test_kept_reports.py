@@ -35,9 +35,8 @@ from reports.coverage.text import coverage_text
 from reports.formats import FORMATS, report_text
 from reports.html.coverage_html import coverage_html
 from reports.html.stress_html import stress_html
-from reports.matrix_changes import compare_matrix
+from reports.matrix_changes import changes_text, compare_matrix
 from reports.matrix_changes import read_baseline as read_matrix
-from reports.matrix_changes_text import changes_text
 from reports.report import Report
 from reports.reporter import HardwareCompatibilityReporter
 from reports.stress import load_stress, stress_markdown

@@ -13,8 +13,8 @@ from watched import Sentinel, command_of, door, limited
 
 from hardware.evidence.redaction import redact
 from hardware.recording import without_identity
+from reports.diagnose_command import diagnosis_json, diagnosis_markdown
 from reports.diagnosing import diagnose_text
-from reports.diagnosis_text import diagnosis_json, diagnosis_markdown
 from reports.identifying import error_types, identify, patterns
 from reports.repro_text import plain
 

@@ -36,7 +36,7 @@ from hardware.recording import ReplayedMachine
 from hardware.target import Target
 from reports.anonymous import Pseudonyms
 from reports.backlog import backlog
-from reports.backlog_text import backlog_json, backlog_markdown, backlog_text
+from reports.backlog_command import backlog_json, backlog_markdown, backlog_text
 from reports.calibration import Calibration, calibration_text
 from reports.comparison.text import FORMATS as OF_COMPARISONS
 from reports.delivery import pseudonyms_for

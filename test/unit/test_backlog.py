@@ -20,8 +20,7 @@ from hardware.evidence.kept import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, Stage, to_dict
 from hardware.target import Target
 from reports.backlog import Backlog, Item, backlog
-from reports.backlog_command import _at_real_size, _target
-from reports.backlog_text import backlog_json, backlog_markdown, backlog_text
+from reports.backlog_command import _at_real_size, _target, backlog_json, backlog_markdown, backlog_text
 
 ROOT = Path(__file__).parents[2]
 QNN = Target(name="qnn")
