@@ -20,7 +20,7 @@ from hardware.plain_text import folded, json_text, one_line
 from hardware.target import Target
 
 from .backlog import Backlog, Item, backlog
-from .text import markdown, markdown_table
+from .text import listed, markdown, markdown_table
 
 _SHOWN = 20
 _REAL_MODELS = 12
@@ -131,7 +131,7 @@ def _text_lines(found: Backlog, width: int, most: int | None) -> Iterator[str]:
         yield f"and {len(found.items) - most} more (--format markdown or json shows all)"
     for group in found.groups[:_SHOWN_GROUPS]:
         yield ""
-        together = f"together {', '.join(group.operators)}: unlock {_types(group.unlocks)}"
+        together = f"together {', '.join(group.operators)}: unlock {listed(group.unlocks, _SHOWN_TYPES)}"
         yield from folded("", one_line(together, longest=2000), indent=3, width=width)
     if found.other:
         yield ""
@@ -147,16 +147,16 @@ def _standing(found: Backlog) -> Iterator[str]:
     yield f"Tables: {found.source or 'there are none for this target'}."
     yield f"Evidence: {found.evidence or 'none'}."
     if found.unknown:
-        first = [f"{name} (types: {count})" for name, count in list(found.unknown.items())[:_SHOWN_OTHERS]]
-        yield f"No table knows {', '.join(first)}{_more(len(found.unknown), _SHOWN_OTHERS)}."
+        named = [f"{name} (types: {count})" for name, count in found.unknown.items()]
+        yield f"No table knows {listed(named, _SHOWN_OTHERS)}."
 
 
 def _facts(item: Item) -> Iterator[tuple[str, str]]:
     yield "state", _states(item)
     if item.unlocks:
-        yield "unlocks", _types(item.unlocks)
+        yield "unlocks", listed(item.unlocks, _SHOWN_TYPES)
     if item.part_in:
-        yield "part in", _types(item.part_in)
+        yield "part in", listed(item.part_in, _SHOWN_TYPES)
     if item.reason:
         yield "because", item.reason
     if item.shapes:
@@ -169,16 +169,8 @@ def _states(item: Item) -> str:
     return ", ".join(f"{state} ({count})" for state, count in item.states.items())
 
 
-def _types(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:_SHOWN_TYPES]) + _more(len(names), _SHOWN_TYPES)
-
-
-def _more(number: int, shown: int) -> str:
-    return f" and {number - shown} more" if number > shown else ""
-
-
 def _others(found: Backlog) -> str:
-    return "; ".join(f"{kind}: {_types(names)}" for kind, names in found.other.items())
+    return "; ".join(f"{kind}: {listed(names, _SHOWN_TYPES)}" for kind, names in found.other.items())
 
 
 def backlog_markdown(found: Backlog, *, level: int = 1) -> str:
@@ -218,4 +210,4 @@ def _has_real(found: Backlog) -> bool:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    return f"{len(names)}: {markdown(_types(names))}" if names else "0"
+    return f"{len(names)}: {markdown(listed(names, _SHOWN_TYPES))}" if names else "0"

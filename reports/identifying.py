@@ -18,6 +18,7 @@ from hardware.evidence.error_types import current_name, facts_of_error_types
 from hardware.target import Target
 
 from .finding import Confidence, Severity
+from .text import listed
 
 UNKNOWN = "unknown"
 
@@ -112,6 +113,12 @@ _NOTHING = Around()
 @functools.cache
 def _data() -> dict[str, Any]:
     return tomllib.loads(_PATTERNS.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def failure_signs() -> tuple[str, ...]:
+    """Words, in lower case, of a line that may speak of a failure."""
+    return tuple(_data()["failure_signs"])
 
 
 @functools.cache
@@ -247,7 +254,10 @@ def _with_operators(diagnosis: Diagnosis, said: str, around: Around) -> Diagnosi
         return diagnosis
     names = tuple(sorted(around.operators)) or tuple(sorted(operators_named(said)))
     return _grade(
-        diagnosis.error_type, diagnosis.confidence, diagnosis.severity, _listed(_lacking(names, around.target))
+        diagnosis.error_type,
+        diagnosis.confidence,
+        diagnosis.severity,
+        listed(_lacking(names, around.target), _MOST_OPERATORS),
     )
 
 
@@ -260,11 +270,6 @@ def _lacking(names: tuple[str, ...], target: str) -> tuple[str, ...]:
     except UsageError:  # evidence may name a target that nobody here knows
         return names
     return tuple(sorted(missing)) or names
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:_MOST_OPERATORS])
-    return f"{shown} and {len(names) - _MOST_OPERATORS} more" if len(names) > _MOST_OPERATORS else shown
 
 
 def _explained(diagnosis: Diagnosis, text: Text, around: Around) -> Diagnosis:

@@ -13,7 +13,7 @@ from .project import project_markdown
 from .report import Report
 from .second_opinion import second_opinion_markdown
 from .stack import STACK_COMPONENT
-from .text import advice_markdown, code, fenced, markdown, markdown_table
+from .text import advice_markdown, code, fenced, listed, markdown, markdown_table
 from .wording import FAULT_WORDS, explained, texts
 
 _TRACEBACK_LINES = 25
@@ -126,9 +126,7 @@ def finding_section(finding: Finding, against: Comparison | None = None, *, trac
         f"- first seen: {markdown(finding.timestamp)}; diagnosis: {finding.confidence} confidence",
     ]
     if finding.cells:
-        shown = ", ".join(markdown(cell) for cell in finding.cells[:_SHOWN_CELLS])
-        more = len(finding.cells) - _SHOWN_CELLS
-        facts.append(f"- cells: {shown}{f' and {more} more' if more > 0 else ''}")
+        facts.append(f"- cells: {listed(list(map(markdown, finding.cells)), _SHOWN_CELLS)}")
     advice = [f"{number}. {advice_markdown(text)}" for number, text in enumerate(finding.recommendations, 1)]
     head = (
         f'<a id="{_anchor(finding)}"></a>\n### {finding.severity}: {markdown(finding.error_type.replace("_", " "))}'

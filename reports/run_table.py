@@ -17,7 +17,7 @@ from hardware.own_commands import command_of
 from hardware.plain_text import wrapped
 from hardware.testing.progress import counted
 
-from .text import working
+from .text import listed, working
 from .wording import BASIS_WORDS, FAULT_WORDS, explained
 
 _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
@@ -38,8 +38,7 @@ def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     if not few:
         parts.append(_levels(result.cells, [cell for cell in result.cells if cell not in shown], shared, width))
     if unreached := [cell.written.planned.cell.id for cell in result.cells if cell not in reached]:
-        more = f" and {len(unreached) - _EACH} more" if len(unreached) > _EACH else ""
-        parts.append("\n" + _labelled("Not reached", ", ".join(unreached[:_EACH]) + more, width))
+        parts.append("\n" + _labelled("Not reached", listed(unreached, _EACH), width))
     files = _evidence(result, width)
     reports = f"{report} (and .html, .json, .sarif, .xml for JUnit)"
     return "\n".join([*parts, *files, _labelled("Report", reports, width), ""])

@@ -17,6 +17,7 @@ from hardware.evidence.record import RunLine
 from hardware.evidence.versions import expired_by
 
 from ..finding import Severity
+from ..text import json_values
 from ..wording import texts
 from .causes import (
     Cause,
@@ -169,7 +170,7 @@ class Suspect:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {**self.differing.to_dict(), "cells": list(self.cells), "alone": list(self.alone)}
+        return {**json_values(self.differing), "cells": list(self.cells), "alone": list(self.alone)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +230,7 @@ class Comparison:
                 {"area": one.area, "name": one.name, "before": one.before, "after": one.after}
                 for one in self.inventory
             ],
-            "versions": [one.to_dict() | {"expires": list(expired_by(one.name))} for one in self.versions],
+            "versions": [json_values(one) | {"expires": list(expired_by(one.name))} for one in self.versions],
             "suites": {kind: list(cells) for kind, cells in self.suites.items()},
             "suspects": [one.to_dict() for one in self.suspects],
             "same": {str(state): number for state, number in self.same.items()},

@@ -13,6 +13,7 @@ from hardware.plain_text import json_text, one_line
 from hardware.untrusted import read_json, reason_of
 from hardware.whole_file import write_whole
 
+from ..text import json_values
 from .changes import Changes, changes_between
 from .facts import (
     SUBJECT,
@@ -79,7 +80,7 @@ class CoverageReport:
             "types": [_type_object(one) for one in self.coverage.types],
             "excluded": {"types": excluded, "percent_of_types": percent(excluded, len(self.coverage.types))},
             "targets": {one.target: _target_object(self.coverage, one) for one in self.coverage.targets},
-            "changes": None if self.changes is None else self.changes.to_dict(),
+            "changes": json_values(self.changes),
         }
 
     @classmethod

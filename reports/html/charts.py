@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hardware.evidence.history import CellHistory, History, PastRun
 from hardware.evidence.record import CheckLine
 
+from ..text import listed
 from .page import moment
 
 WIDTH, HEIGHT = 600.0, 120.0
@@ -221,8 +222,7 @@ class CellHistories:
         runs = self._history.runs
         run = runs[place]
         changes = moved(runs[before].versions, run.versions) if before is not None else ()
-        more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
-        told = f"; {', '.join(changes[:_NAMED])}{more}" if changes else ""
+        told = f"; {listed(changes, _NAMED)}" if changes else ""
         return f"{moment(run.started_at)}{f', {run.machine}' if run.machine else ''}{told}"
 
 

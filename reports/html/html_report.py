@@ -9,7 +9,7 @@ from generators.compatibility.rules import load_rules
 from hardware.evidence.record import EDITED, Outcome
 
 from ..finding import Comparison, Finding, Severity
-from ..second_opinion import second_opinion_headings, second_opinion_rows
+from ..second_opinion import HEADINGS, second_opinion_rows
 from . import charts, report_view
 from .matrix_html import SCRIPTS as MATRIX_SCRIPTS
 from .matrix_html import VIEWS, matrix_view
@@ -58,7 +58,7 @@ def html_report(report: Report) -> str:
         "packed": rest,
         "packed_cells": "cells" in rest,
         "finding_choices": report_view.choices(_graver(report)),
-        "opinion_headings": second_opinion_headings(),
+        "opinion_headings": HEADINGS,
         "opinion_rows": second_opinion_rows(report.second_opinions),
         "subjects": sorted({line.subject for line in report.checks}),
         "not_passed": report_view.not_passed(cells, accepted),
