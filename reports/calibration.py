@@ -33,11 +33,18 @@ from hardware.evidence.store import Evidence
 from hardware.markdown import markdown as text_of_markdown
 from hardware.plain_text import json_text, one_line
 
+from .text import text_table
 from .wording import reason_text, texts
 
 COLUMNS = (
     *("", "cells", "works, said so", "works, said no", "fails, said no", "fails, said yes", "not said"),
     *("agreement", "balanced", "caught", "wrong of yes", "abstained"),
+)
+
+
+_FIGURES = (
+    *("true_supported", "false_unsupported", "true_unsupported", "false_supported", "abstained_works"),
+    *("abstained_fails", "agreement", "balanced_accuracy", "caught", "wrongly_supported", "abstentions"),
 )
 
 
@@ -123,20 +130,7 @@ def _guessed(cells: Sequence[Scored], guess: Guess) -> Tally:
 
 
 def _figures(one: Tally) -> dict[str, Any]:
-    return {
-        "cells": one.total,
-        "true_supported": one.true_supported,
-        "false_unsupported": one.false_unsupported,
-        "true_unsupported": one.true_unsupported,
-        "false_supported": one.false_supported,
-        "abstained_works": one.abstained_works,
-        "abstained_fails": one.abstained_fails,
-        "agreement": one.agreement,
-        "balanced_accuracy": one.balanced_accuracy,
-        "caught": one.caught,
-        "wrongly_supported": one.wrongly_supported,
-        "abstentions": one.abstentions,
-    }
+    return {"cells": one.total, **{name: getattr(one, name) for name in _FIGURES}}
 
 
 def calibration_text(found: Calibration, format: str) -> str:
@@ -206,12 +200,9 @@ Rows = Sequence[Sequence[str]]
 
 
 def _table(rows: Rows, markdown: bool) -> str:
-    from tabulate import tabulate
-
     shown = text_of_markdown if markdown else one_line  # ids and reasons are what evidence says
     cells = [[shown(cell) for cell in row] for row in rows]
-    style = "github" if markdown else "simple"
-    return str(tabulate(cells[1:], headers=cells[0], tablefmt=style, disable_numparse=True))
+    return text_table(cells[0], cells[1:], "github" if markdown else "simple")
 
 
 def report_calibration(asked: Options) -> int:

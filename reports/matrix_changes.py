@@ -14,14 +14,13 @@ from generators.compatibility.matrix import SCHEMA, SCHEMA_VERSION, Matrix
 from generators.compatibility.verdict import Basis, Level
 from hardware.errors import BrokenInput, UsageError, did_you_mean, echo
 from hardware.plain_text import json_text, one_line
-from hardware.untrusted import read_json, reason_of
 
+from .baseline import read_kept
 from .text import markdown, markdown_table
 from .wording import texts
 
 CHANGES_SCHEMA = Path(__file__).with_name("schemas") / "matrix_changes.json"
 CHANGES_SCHEMA_VERSION = 1
-LARGEST_BASELINE = 256 * 1024 * 1024
 
 _MAKE_ANEW = "Make it anew: python run_test_generation.py --hardware-compatibility --format json > FILE"
 
@@ -218,12 +217,7 @@ def _kind(before: State | None, now: State | None) -> Kind | None:
 def read_baseline(path: Path) -> dict[str, Any]:
     """A matrix that was kept as JSON, held against the published schema. Raises `BrokenInput`."""
     name = echo(str(path))
-    try:
-        data = read_json(path, longest=LARGEST_BASELINE)
-    except OSError as error:
-        raise BrokenInput(f"{name} can't be read", why=reason_of(error), fix=_MAKE_ANEW) from error
-    except ValueError as error:
-        raise BrokenInput(f"{name} is no JSON", why=reason_of(error), fix=_MAKE_ANEW) from error
+    data = read_kept(path, name, _MAKE_ANEW)
     data = _renewed(data)
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version != SCHEMA_VERSION:

@@ -53,6 +53,22 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
+def text_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    style: str = "simple",
+    *,
+    widths: Sequence[int | None] | None = None,
+) -> str:
+    """A table in a style of tabulate, for a terminal or as `github` for a text that people read unrendered.
+
+    What looks like a number stands as it is. With `widths` longer cells of a column are folded.
+    """
+    from tabulate import tabulate
+
+    return str(tabulate(rows, headers=headings, tablefmt=style, disable_numparse=True, maxcolwidths=widths))
+
+
 def json_values(value: Any) -> Any:
     """The plain JSON values of a value that is made of dataclasses: each by the names of its fields."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -29,6 +29,7 @@ from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, now
 from hardware.testing.lines import line_for
 from hardware.testing.suite_file import SuiteFile
+from reports.finding import COSTS
 from reports.remedies_command import asked_cells, exit_code
 from reports.remedies_view import remedies_json, remedies_markdown, remedies_text, write_of
 from reports.wording import reason_text, texts
@@ -127,7 +128,7 @@ def test_every_remedy_can_be_given_and_hides_nothing():
         assert Changes.parse(Changes(**remedy.change).text) == Changes(**remedy.change)
         ways = (remedy.change, remedy.environment, remedy.precision, remedy.other_target)
         assert sum(map(bool, ways)) == 1, f"{remedy.id} is one change"
-        assert all((remedy.source, remedy.cost.accuracy, remedy.cost.speed, remedy.cost.memory))
+        assert all((remedy.source, *(remedy.cost[name] for name in COSTS)))
         assert 1 <= remedy.size <= 6
         assert "PYTORCH_ENABLE_MPS_FALLBACK" not in remedy.environment  # it would hide what was offloaded
         assert set(remedy.leaves_out) <= {"cache_matches", "backward"}  # never one that decides whether a cell works
