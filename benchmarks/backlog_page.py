@@ -13,7 +13,7 @@ from hardware.evidence.kept import kept_file, read_kept
 from hardware.evidence.record import CheckLine
 from hardware.target import Target
 from hwcompat.plugins.study.backlog import backlog
-from hwcompat.plugins.study.backlog_text import backlog_markdown
+from hwcompat.plugins.study.backlog_command import backlog_markdown
 
 TARGETS = ("qnn", "openvino")
 

@@ -97,18 +97,23 @@ def _looked_at(finding: Finding, report: Report, ran: set[tuple[str, str]]) -> b
     return finding.component in {one.name for one in report.components}
 
 
+def read_kept(path: Path, name: str, fix: str) -> Any:
+    """What a file of JSON holds that was kept to compare with. Raises `BrokenInput` with `name` and `fix`."""
+    try:
+        return read_json(path, longest=LARGEST_BASELINE)
+    except OSError as error:
+        raise BrokenInput(f"{name} can't be read", why=reason_of(error), fix=fix) from error
+    except ValueError as error:
+        raise BrokenInput(f"{name} is no JSON", why=reason_of(error), fix=fix) from error
+
+
 def read_baseline(path: Path, renamed: Callable[[Any], Any] = lambda value: value) -> Baseline:
     """The findings of a report that was kept as JSON; `renamed` is applied to them first.
 
     Raises `BrokenInput` for what is no such report.
     """
     name = echo(path.name)
-    try:
-        data = read_json(path, longest=LARGEST_BASELINE)
-    except OSError as error:
-        raise BrokenInput(f"{name} can't be read", why=reason_of(error), fix=_MAKE_ANEW) from error
-    except ValueError as error:
-        raise BrokenInput(f"{name} is no JSON", why=reason_of(error), fix=_MAKE_ANEW) from error
+    data = read_kept(path, name, _MAKE_ANEW)
     if not isinstance(data, dict) or not isinstance(data.get("errors"), list):
         what = "it is a matrix" if isinstance(data, dict) and "compatibility" in data else "it has no list of errors"
         raise BrokenInput(f"{name} is no report", why=what, fix=_MAKE_ANEW)

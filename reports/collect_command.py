@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import versions_of
 from hardware.front_door import note
+from hardware.garbage import not_collecting
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS
 from hardware.software import is_installed
 
@@ -47,21 +46,8 @@ if TYPE_CHECKING:
 
 def collect(request: Request) -> int:
     """Do what was asked, print or write it, and return the exit code."""
-    with _all_is_kept():
+    with not_collecting():
         return _collected(request)
-
-
-@contextlib.contextmanager
-def _all_is_kept() -> Iterator[None]:
-    """Without looking for garbage: what a report makes of a large folder stays until its end, and going through it
-    again and again took a tenth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _collected(request: Request) -> int:

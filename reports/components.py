@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from hardware.errors import HwCompatError
 from hardware.own_commands import as_runnable
@@ -11,6 +13,8 @@ from hardware.plugins import plugins
 from hardware.software import is_installed, package_versions
 
 from .finding import Severity
+
+_PACKAGES = Path(__file__).with_name("components.toml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,56 +28,20 @@ class Component:
     severity: Severity = Severity.ERROR
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Package:
-    distribution: str
-    module: str
-    severity: Severity
-    without: str
-
-
-_PACKAGES = (
-    _Package(
-        distribution="torch", module="torch", severity=Severity.ERROR, without="no model runs and no target computes"
-    ),
-    _Package(
-        distribution="transformers",
-        module="transformers",
-        severity=Severity.ERROR,
-        without="no model can be looked up or built",
-    ),
-    _Package(
-        distribution="openvino", module="openvino", severity=Severity.WARNING, without="the target openvino is absent"
-    ),
-    _Package(
-        distribution="optimum-intel",
-        module="optimum",
-        severity=Severity.INFO,
-        without="exports to openvino have no cache for decoding",
-    ),
-    _Package(
-        distribution="diffusers",
-        module="diffusers",
-        severity=Severity.INFO,
-        without=as_runnable("diffusion models are left out (pip install -r requirements-diffusion.txt)"),
-    ),
-    _Package(distribution="duckdb", module="duckdb", severity=Severity.ERROR, without="no evidence can be read"),
-)
-
-
 def packages() -> tuple[Component, ...]:
-    """The packages, found without importing any of them."""
-    versions = package_versions(one.distribution for one in _PACKAGES)
+    """The packages of `components.toml`, found without importing any of them."""
+    listed = tomllib.loads(as_runnable(_PACKAGES.read_text(encoding="utf-8")))["package"]
+    versions = package_versions(one["distribution"] for one in listed)
     found = []
-    for one in _PACKAGES:
-        there = is_installed(one.module)
+    for one in listed:
+        name, there = one["distribution"], is_installed(one["module"])
         found.append(
             Component(
-                name=one.distribution,
+                name=name,
                 state="available" if there else "missing",
-                version=versions[one.distribution] if there else None,
-                reason="" if there else f"{one.distribution} isn't installed: {one.without}",
-                severity=one.severity,
+                version=versions[name] if there else None,
+                reason="" if there else f"{name} isn't installed: {one['without']}",
+                severity=Severity(one["severity"]),
             )
         )
     return tuple(found)

@@ -29,8 +29,7 @@ from hardware.front_door import terminal_width
 from hardware.target import Target
 
 from .cells import CellReport, cell_reports
-from .coverage.counts import Counts
-from .coverage.facts import SUBJECT, Coverage, Standing, TypeFacts
+from .coverage.facts import SUBJECT, Counts, Coverage, Standing, TypeFacts
 from .coverage.markdown import coverage_markdown
 from .coverage.report import TRANSFORMERS, CoverageReport, coverage_json, keep_report, last_report, read_report
 from .coverage.standing import coverage

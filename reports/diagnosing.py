@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from hardware.plain_text import one_line
 
-from .advice import remedies_for
-from .alternatives import other_targets
+from .advice import other_targets, remedies_for
 from .diagnosis import before_of, diagnose
 from .failures_in_text import Failure, Found, failures_in
 from .finding import ANY_TARGET, Finding, Severity, signature, worst_first

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from hardware.errors import BrokenInput
 from hardware.evidence.record import CheckLine, RunLine, from_dict
 
+from .identifying import failure_signs
+
 MOST_FAILURES = 200
 """Of each kind. A log with more says the same again."""
 
@@ -26,65 +28,6 @@ _PYTEST = re.compile(r"E {1,12}(?P<said>\S.*)")
 _SUMMARY = re.compile(r"(?:FAILED|ERROR) [^ ]{1,500}(?: - (?P<said>.+))?$")
 _ENDS = re.compile(
     r"=====|-----|_____|FAILED |ERROR |\$ |>>> |Traceback|\[\w{1,20}\]|\d{4}-\d\d-\d\d|(?:INFO|WARNING|DEBUG)\b"
-)
-_SIGNS = (
-    "error",
-    "fail",
-    "exception",
-    "denied",
-    "not ",
-    "n't",
-    "cannot",
-    "lost",
-    "killed",
-    "fault",
-    "unsupported",
-    "unable",
-    "missing",
-    "incompatible",
-    "mismatch",
-    "exceed",
-    "timeout",
-    "timed out",
-    "memory",
-    "busy",
-    "in use",
-    "abort",
-    "nan",
-    "fallen",
-    "gpu hang",
-    "core dumped",
-    "illegal",
-    "needs ",
-    "requires",
-    "no available",
-    "no such",
-    "off by",
-    "max diff",
-    "signal",
-    "exit code",
-    "undefined",
-    "was called on",
-    "pressure",
-    "garbage collection",
-    "reset",
-    "unrecoverable",
-    "hang",
-    "than the m",
-    "refused",
-    "unreachable",
-    "restricted",
-    "gated",
-    "trust_remote_code",
-    "fall back",
-    "fallback",
-    "offload",
-    "larger than",
-    "lower than",
-    "device-side",
-    "context",
-    "preempted",
-    "no longer",
 )
 
 
@@ -174,7 +117,7 @@ class _Reader:
         elif found := _SUMMARY.match(stripped):
             if found["said"]:
                 self.summaries.append(Failure(said=found["said"], line=place + 1))
-        elif stripped and any(sign in stripped.lower() for sign in _SIGNS):
+        elif stripped and any(sign in stripped.lower() for sign in failure_signs()):
             kept = self._early if len(self._early) < _MOST_STRAY else self._late
             kept.append(Failure(said=stripped, line=place + 1, sure=False))
 

@@ -7,9 +7,30 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
-from .remedy import Remedy
+from .text import json_values
+
+COSTS = ("accuracy", "speed", "memory")
+"""What a remedy may cost, in the order in which reports name it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """What to `do`, with commands in backticks, and its `cost` in words by what it is paid in; empty: none."""
+
+    do: str
+    cost: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def text(self) -> str:
+        """Both as one text: `Use float16. Cost: accuracy (3 digits).`"""
+        if not self.cost:
+            return self.do
+        paid = "; ".join(f"{name} ({self.cost[name]})" for name in COSTS if name in self.cost)
+        return f"{self.do} Cost: {paid}."
+
 
 SCHEMA_VERSION = 3
 """Of reports as JSON, whose records are findings: `schemas/report.json`."""
@@ -55,6 +76,7 @@ class Finding:
     hardware_type: str
     error_type: str
     severity: Severity
+    confidence: Confidence = Confidence.HIGH
     message: str
     component: str
     timestamp: str
@@ -63,7 +85,6 @@ class Finding:
     recommendations: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     traceback: str = ""
-    confidence: Confidence = Confidence.HIGH
     cells: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     evidence_ids: tuple[str, ...] = ()
@@ -77,24 +98,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that `schemas/report.json` describes."""
-        return {
-            "id": self.id,
-            "hardware_type": self.hardware_type,
-            "error_type": self.error_type,
-            "severity": str(self.severity),
-            "confidence": str(self.confidence),
-            "message": self.message,
-            "component": self.component,
-            "timestamp": self.timestamp,
-            "model_name": self.model_name,
-            "cause": self.cause,
-            "recommendations": list(self.recommendations),
-            "remedies": [one.to_dict() for one in self.remedies],
-            "traceback": self.traceback,
-            "cells": list(self.cells),
-            "checks": list(self.checks),
-            "evidence_ids": list(self.evidence_ids),
-        }
+        return {"id": self.id, **json_values(self)}
 
 
 class State(StrEnum):

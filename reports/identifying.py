@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -17,8 +17,8 @@ from hardware.errors import UsageError
 from hardware.evidence.error_types import current_name, facts_of_error_types
 from hardware.target import Target
 
-from .expressions import Expression, Text
 from .finding import Confidence, Severity
+from .text import listed
 
 UNKNOWN = "unknown"
 
@@ -113,6 +113,12 @@ _NOTHING = Around()
 @functools.cache
 def _data() -> dict[str, Any]:
     return tomllib.loads(_PATTERNS.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def failure_signs() -> tuple[str, ...]:
+    """Words, in lower case, of a line that may speak of a failure."""
+    return tuple(_data()["failure_signs"])
 
 
 @functools.cache
@@ -248,7 +254,10 @@ def _with_operators(diagnosis: Diagnosis, said: str, around: Around) -> Diagnosi
         return diagnosis
     names = tuple(sorted(around.operators)) or tuple(sorted(operators_named(said)))
     return _grade(
-        diagnosis.error_type, diagnosis.confidence, diagnosis.severity, _listed(_lacking(names, around.target))
+        diagnosis.error_type,
+        diagnosis.confidence,
+        diagnosis.severity,
+        listed(_lacking(names, around.target), _MOST_OPERATORS),
     )
 
 
@@ -261,11 +270,6 @@ def _lacking(names: tuple[str, ...], target: str) -> tuple[str, ...]:
     except UsageError:  # evidence may name a target that nobody here knows
         return names
     return tuple(sorted(missing)) or names
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:_MOST_OPERATORS])
-    return f"{shown} and {len(names) - _MOST_OPERATORS} more" if len(names) > _MOST_OPERATORS else shown
 
 
 def _explained(diagnosis: Diagnosis, text: Text, around: Around) -> Diagnosis:
@@ -303,3 +307,93 @@ def _version_fits(version: str, wanted: str) -> bool:
         return SpecifierSet(wanted).contains(Version(version), prereleases=True)
     except InvalidVersion:
         return False
+
+
+_SHORTEST = 3
+_PLAIN = frozenset(" _:;,'\"/<>=!@#%&~`-")
+_NOTHING_BEFORE = frozenset("?*{")  # a sign before one of these may be missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """What is searched, with its lower case made once."""
+
+    text: str
+    lower: str
+
+    @classmethod
+    def of(cls, text: str) -> Text:
+        return cls(text=text, lower=text.lower())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expression:
+    """`words` are lower case: each match holds one of them. Without any, every text is searched.
+
+    It is compiled when it is first needed: most of hundreds never are.
+    """
+
+    source: str
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, source: str) -> Expression:
+        """The expression with the words that its source shows."""
+        words = tuple(_word(one) for one in _alternatives(source))
+        return cls(source=source, words=words if all(len(word) >= _SHORTEST for word in words) else ())
+
+    def search(self, text: Text) -> re.Match[str] | None:
+        """The first match, or None. Raises `re.error` for a source that is no regular expression."""
+        if self.words and not any(word in text.lower for word in self.words):
+            return None
+        return _compiled_source(self.source).search(text.text)
+
+
+@functools.cache
+def _compiled_source(source: str) -> re.Pattern[str]:
+    return re.compile(source, re.IGNORECASE)
+
+
+def _signs(source: str) -> Iterator[tuple[str, int]]:
+    """Each sign of a regular expression with how deep in groups it stands; escapes and classes are one sign."""
+    depth = place = 0
+    while place < len(source):
+        sign = source[place]
+        if sign == "\\":
+            sign = source[place : place + 2]
+        elif sign == "[":
+            end = source.index("]", place + 2)
+            while source[end - 1] == "\\":
+                end = source.index("]", end + 1)
+            sign = source[place : end + 1]
+        depth += sign == "("
+        yield sign, depth
+        depth -= sign == ")"
+        place += len(sign)
+
+
+def _alternatives(source: str) -> list[list[tuple[str, int]]]:
+    found: list[list[tuple[str, int]]] = [[]]
+    for sign, depth in _signs(source):
+        if sign == "|" and depth == 0:
+            found.append([])
+        else:
+            found[-1].append((sign, depth))
+    return found
+
+
+def _word(signs: list[tuple[str, int]]) -> str:
+    """The longest run of signs, outside all groups, that each match has to hold; in lower case."""
+    runs = [""]
+    counted = False  # within the braces of a count
+    for sign, depth in signs:
+        plain = sign[1] if len(sign) == 2 and not sign[1].isalnum() else sign
+        is_plain = len(plain) == 1 and (plain != sign or plain.isalnum() or plain in _PLAIN)
+        if depth == 0 and is_plain and not counted:
+            runs[-1] += plain
+            continue
+        if sign in _NOTHING_BEFORE and depth == 0:
+            runs[-1] = runs[-1][:-1]
+        counted = (counted or sign == "{") and sign != "}"
+        runs.append("")
+    return max(runs, key=len).lower()

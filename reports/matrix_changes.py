@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,13 +13,14 @@ from typing import Any
 from generators.compatibility.matrix import SCHEMA, SCHEMA_VERSION, Matrix
 from generators.compatibility.verdict import Basis, Level
 from hardware.errors import BrokenInput, UsageError, did_you_mean, echo
-from hardware.untrusted import read_json, reason_of
+from hardware.plain_text import json_text, one_line
 
+from .baseline import read_kept
+from .text import markdown, markdown_table
 from .wording import texts
 
 CHANGES_SCHEMA = Path(__file__).with_name("schemas") / "matrix_changes.json"
 CHANGES_SCHEMA_VERSION = 1
-LARGEST_BASELINE = 256 * 1024 * 1024
 
 _MAKE_ANEW = "Make it anew: python run_test_generation.py --hardware-compatibility --format json > FILE"
 
@@ -216,12 +217,7 @@ def _kind(before: State | None, now: State | None) -> Kind | None:
 def read_baseline(path: Path) -> dict[str, Any]:
     """A matrix that was kept as JSON, held against the published schema. Raises `BrokenInput`."""
     name = echo(str(path))
-    try:
-        data = read_json(path, longest=LARGEST_BASELINE)
-    except OSError as error:
-        raise BrokenInput(f"{name} can't be read", why=reason_of(error), fix=_MAKE_ANEW) from error
-    except ValueError as error:
-        raise BrokenInput(f"{name} is no JSON", why=reason_of(error), fix=_MAKE_ANEW) from error
+    data = read_kept(path, name, _MAKE_ANEW)
     data = _renewed(data)
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version != SCHEMA_VERSION:
@@ -259,3 +255,88 @@ def _validate(name: str, data: object) -> None:
     for error in validator.iter_errors(data):
         place = ".".join(str(part) for part in error.absolute_path) or "it"
         raise BrokenInput(f"{name} is no matrix", why=f"{echo(place)}: {echo(error.message)}", fix=_MAKE_ANEW)
+
+
+FORMATS = ("table", "text", "markdown", "json")
+
+_FOLDED = (Kind.NEW, Kind.GONE)
+_NARROWEST_REASON = 20
+
+
+def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = (), width: int = 100) -> str:
+    """The changes as text that ends in a newline. Raises `UsageError` for another format."""
+    if format not in FORMATS:
+        raise UsageError(f"changes have no form as {format}", fix="Take --format table, markdown or json.")
+    if format == "json":
+        return json_text(found.to_dict(fail_on)) + "\n"
+    parts = _markdown(found, fail_on) if format == "markdown" else _plain(found, fail_on, width)
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(found: MatrixChanges) -> str:
+    counts = [f"{number} {kind}" for kind, number in found.counts.items() if number]
+    said = ", ".join(counts) if counts else "nothing changed"
+    since = found.since[:19].replace("T", " ")
+    return f"Compared with the matrix of {since} UTC: {said}; {found.same} cells are the same."
+
+
+def _met(found: MatrixChanges, fail_on: Sequence[str]) -> list[str]:
+    told = [f"{word}: {number} cell{'' if number == 1 else 's'}" for word, number in found.met(fail_on).items()]
+    return [f"Failed on {', '.join(told)}."] if told else []
+
+
+def _by_kind(found: MatrixChanges) -> Iterator[tuple[Kind, list[Change]]]:
+    for kind in Kind:
+        own = [change for change in found.changes if change.kind is kind]
+        if own:
+            yield kind, own
+
+
+def _rows_of_models(changes: Sequence[Change]) -> dict[str, list[str]]:
+    """`bert, fill-mask, float32`, and the targets on which its cells came or went."""
+    found: dict[str, list[str]] = {}
+    for change in changes:
+        model, task, target, precision = (*change.cell.split("/", 3), "", "", "")[:4]
+        found.setdefault(f"{model}/{task}/{precision}", []).append(target)
+    return found
+
+
+def _reason(change: Change) -> str:
+    return "; ".join(change.reasons)
+
+
+def _plain(found: MatrixChanges, fail_on: Sequence[str], width: int) -> list[str]:
+    parts = [one_line(_summary(found))]
+    for kind, changes in _by_kind(found):
+        lines = [f"{str(kind).upper()} ({len(changes)}): {kind.meaning}"]
+        if kind in _FOLDED:
+            lines += [
+                one_line(f"  {row}: {', '.join(targets)}", longest=width)
+                for row, targets in _rows_of_models(changes).items()
+            ]
+        else:
+            for change in changes:
+                head = one_line(f"{change.cell}: {change.before} -> {change.now}", longest=2 * width)
+                lines.append(f"  {head}")
+                if change.reasons and width > _NARROWEST_REASON:
+                    lines.append(f"      {one_line(_reason(change), longest=width - 6)}")
+        parts.append("\n".join(lines))
+    return parts + _met(found, fail_on)
+
+
+def _markdown(found: MatrixChanges, fail_on: Sequence[str]) -> list[str]:
+    parts = ["# What changed in the compatibility matrix", markdown(_summary(found)), *_met(found, fail_on)]
+    for kind, changes in _by_kind(found):
+        parts.append(f"## {str(kind).capitalize()} ({len(changes)})")
+        parts.append(f"{kind.meaning.capitalize()}.")
+        if kind in _FOLDED:
+            rows = _rows_of_models(changes).items()
+            table = [[markdown(row), markdown(", ".join(targets))] for row, targets in rows]
+            parts.append(markdown_table(["model/task/precision", "targets"], table))
+        else:
+            table = [
+                [markdown(one.cell), markdown(str(one.before)), markdown(str(one.now)), markdown(_reason(one))]
+                for one in changes
+            ]
+            parts.append(markdown_table(["cell", "before", "now", "why"], table))
+    return parts

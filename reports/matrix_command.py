@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 
@@ -18,10 +15,10 @@ from hardware.basic_detection import inventory_here
 from hardware.errors import UsageError
 from hardware.evidence.writer import now
 from hardware.front_door import note, terminal_width
+from hardware.garbage import not_collecting
 from hardware.plain_text import one_line
 
-from .matrix_changes import check_words, compare_matrix, read_baseline
-from .matrix_changes_text import changes_text
+from .matrix_changes import changes_text, check_words, compare_matrix, read_baseline
 from .matrix_text import VIEWS, matrix_text
 
 
@@ -37,7 +34,7 @@ def report_matrix(asked: Options) -> int:
         raise UsageError(f"--model chooses rows of models, and --by {asked.by} shows groups", fix="Leave one out.")
     before = read_baseline(asked.baseline) if asked.baseline else None
     inventory = inventory_here()
-    with _no_collecting():
+    with not_collecting():
         limits = read_project(asked.config).limits_of if asked.config else None
         concluded = judged_in(asked.evidence, inventory, limits) if asked.has_evidence else None
         matrix = current_matrix(concluded, inventory, timestamp=now(), precision=asked.precision)
@@ -89,15 +86,3 @@ def _broken(concluded: Judged | None) -> list[str]:
     first, number = concluded.broken[0], len(concluded.broken)
     lines = "1 line of the evidence is" if number == 1 else f"{number} lines of the evidence are"
     return [one_line(f"{lines} broken and left out; {first.file}, line {first.number}: {first.reason}")]
-
-
-@contextmanager
-def _no_collecting() -> Iterator[None]:
-    """Without Python's search for cycles: among so many lines, which hold none, it takes a third of the time."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()

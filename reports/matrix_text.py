@@ -12,7 +12,7 @@ from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.plain_text import json_text, one_line, printable, wrapped
 
-from .text import markdown
+from .text import markdown, text_table
 from .wording import BASIS_WORDS, texts, with_texts
 
 CONSOLE_WIDTH = 100
@@ -78,7 +78,11 @@ def matrix_text(
     if format == "markdown" and by in matrix.groups:  # names of machines and accelerators are anybody's
         table = [table[0], *([markdown(row[0]), *row[1:]] for row in rows)]
         notes = [*notes[:1], *map(markdown, notes[1:])]
-    parts = _table(table, max(width, NARROWEST), whole_names=whole_names) if format == "table" else _markdown(table)
+    parts = (
+        _table(table, max(width, NARROWEST), whole_names=whole_names)
+        if format == "table"
+        else [text_table(table[0], table[1:], "github")]
+    )
     if legend:
         parts += _legend(notes, max(width, NARROWEST)) if format == "table" else _markdown_legend(notes)
     return "\n\n".join(parts) + "\n"
@@ -165,7 +169,8 @@ def _table(table: Rows, width: int, *, whole_names: bool) -> list[str]:
     """The blocks of a table, each with the label's column, side by side too wide for the console."""
     longest = min(_LONGEST_LABEL, width - _WIDEST_LEVEL - _GAP)
     short = table if whole_names else [[_cut(row[0], longest), *row[1:]] for row in table]
-    return [_plain([[line[0], *(line[i] for i in columns)] for line in short]) for columns in _blocks(short, width)]
+    blocks = ([[line[0], *(line[i] for i in columns)] for line in short] for columns in _blocks(short, width))
+    return [text_table(block[0], block[1:]) for block in blocks]
 
 
 def _legend(notes: Sequence[str], width: int) -> list[str]:
@@ -191,18 +196,6 @@ def _blocks(lines: Rows, console: int) -> list[list[int]]:
         blocks[-1].append(i)
         used += width
     return blocks
-
-
-def _plain(lines: Rows) -> str:
-    from tabulate import tabulate
-
-    return str(tabulate(lines[1:], headers=lines[0], tablefmt="simple", disable_numparse=True))
-
-
-def _markdown(table: Rows) -> list[str]:
-    from tabulate import tabulate
-
-    return [str(tabulate(table[1:], headers=table[0], tablefmt="github", disable_numparse=True))]
 
 
 def _markdown_legend(notes: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from hardware.cell import Cell
 from hardware.plain_text import wrapped
 
 from .finding import Finding, Severity
-from .text import fenced, markdown, markdown_table, printable
+from .text import fenced, listed, markdown, markdown_table, printable
 
 COMPONENT = "project_file"
 
@@ -28,9 +28,8 @@ def project_text(outcome: ProjectOutcome, *, width: int = 100) -> str:
         parts += [f"{' ' * (_INDENT + 4)}{printable(line)}" for line in finding.quote.splitlines()]
     for kind, words in ((Kind.LEFT_OUT, "not judged"), (Kind.NOT_LOCKED, "run, and not in the lock")):
         if cells := dict.fromkeys(finding.cell for finding in outcome.of_kind(kind)):
-            more = f" and {len(cells) - _SHOWN_CELLS} more" if len(cells) > _SHOWN_CELLS else ""
-            named = ", ".join(list(cells)[:_SHOWN_CELLS])
-            parts.append(_labelled("Note", f"{len(cells)} {words}: {named}{more}", width))
+            named = listed(tuple(cells), _SHOWN_CELLS)
+            parts.append(_labelled("Note", f"{len(cells)} {words}: {named}", width))
     verdict = "the build is broken (exit code 1)" if outcome.exit_code else "nothing breaks the build"
     parts.append(_labelled("Result", verdict, width))
     return "\n".join(parts) + "\n"

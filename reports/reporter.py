@@ -21,8 +21,7 @@ from hardware.paths import DEFAULT_REPORTS
 from hardware.plugins import plugins
 from hardware.whole_file import write_whole
 
-from .advice import measuring_command, recommend, remedies
-from .alternatives import with_alternatives
+from .advice import measuring_command, recommend, remedies, with_alternatives
 from .cells import CellReport, cell_reports, modified_checkers
 from .components import Component, own_parts, packages
 from .diagnosis import before_of, diagnose, error_types, identify

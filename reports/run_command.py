@@ -1,10 +1,14 @@
-"""`--run`: the suites run, what came of it printed and kept."""
+"""`--run`: the suites run, what came of it printed, and kept as one report in each format, of that run alone.
+
+A run that resumes another one is shown with the cells that it took over.
+"""
 
 from __future__ import annotations
 
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +17,9 @@ import click
 
 from generators.job import CellResult, JobInterrupted, JobResult, WrittenSuite, run_job
 from generators.options import Options
+from generators.project.finding import ProjectOutcome
 from hardware.errors import OutputError
+from hardware.evidence.latest import Latest, missing_result
 from hardware.evidence.record import Outcome
 from hardware.front_door import INTERRUPTED, note, terminal_width
 from hardware.own_commands import command_of
@@ -21,21 +27,20 @@ from hardware.plain_text import printable
 from hardware.plugins import plugins
 from hardware.testing.runner import Limits, default_memory_limit
 
-from .baseline import read_baseline
-from .finding import Severity
-from .formats import report_text
+from .baseline import Baseline, compare, read_baseline
+from .finding import Severity, worst_first
+from .formats import OF_A_RUN, report_text, suffix_of
+from .places import suite_places
 from .progress_bar import progress_on
-from .project import project_text
-from .run_files import write_run_reports
+from .project import project_findings, project_text
+from .report import Report
+from .reporter import HardwareCompatibilityReporter
 from .run_table import run_text
 from .wording import reason_text
 
 if TYPE_CHECKING:
-    from generators.project.finding import ProjectOutcome
     from generators.project.project_run import ProjectRun
     from hardware.detection import HardwareInfo
-
-    from .report import Report
 
 
 def run_suites(
@@ -170,3 +175,72 @@ def _say_what_was_missing(result: JobResult, asked: Options) -> None:
             f"{where} ({cell.substituted}); nothing counts for it ({ending}).{doctor}",
             err=True,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenReport:
+    """The report of a run, and the path of its Markdown; the other formats lie beside it."""
+
+    report: Report
+    path: Path
+
+
+def of_runs(result: JobResult) -> Latest:
+    """Return the latest results of a run's cells with the run's own lines: its report shows what ran in it."""
+    cells = {cell.verdict.cell for cell in result.cells}
+    there = {(line.run_id, line.cell_id, line.check_name) for line in result.own.checks}
+    missing = [
+        missing_result(run.run_id, run.started_at, planned, check)
+        for run in result.own.runs
+        for planned in run.plan
+        for check in planned.checks
+        if (run.run_id, planned.cell_id, check) not in there
+    ]
+    return replace(
+        result.latest,
+        cells=frozenset(cells),
+        checks=(*result.own.checks, *(line for line in missing if line is not None)),
+        broken=(*result.latest.broken, *result.own.broken),
+    )
+
+
+def write_run_reports(
+    result: JobResult,
+    folder: Path,
+    project: ProjectOutcome | None = None,
+    *,
+    suites: Path | None = None,
+    baseline: Baseline | None = None,
+) -> WrittenReport:
+    """Write `<run id>.md`, `.json`, `.html`, `.xml` (JUnit) and `.sarif` into `folder`.
+
+    `project` is what a project file makes of the run, `suites` the folder in which findings are shown, `baseline` the
+    earlier report that they are compared with. Raises `OutputError` if the folder can't be written.
+    """
+    own = [cell.written.planned for cell in result.cells]
+    verdicts = {cell.verdict.cell: cell.verdict for cell in result.cells}
+    reporter = HardwareCompatibilityReporter(
+        of_runs(result),
+        output_folder=folder,
+        own_limits={one.cell.id: one.tolerance.limit for one in own if one.tolerance},
+        inventory=result.inventory,
+    )
+    reporter.collect_compatibility_test_errors(verdicts=verdicts)
+    report = replace(reporter.report(), runs=result.own.runs)
+    if project is not None:
+        findings = worst_first([*report.findings, *project_findings(project, report.timestamp)])
+        report = replace(report, project=project, findings=findings)
+    if suites is not None:
+        cells = {cell for finding in report.findings for cell in finding.cells}
+        report = replace(report, suites=suite_places([one for run in report.runs for one in run.plan], cells, suites))
+    if baseline is not None:
+        report = replace(report, baseline=compare(report, baseline))
+    texts = {name: report_text(report, name) for name in OF_A_RUN}
+    try:
+        paths = {
+            name: reporter.save_to_file(text, f"{result.run_id}.{suffix_of(name)}") for name, text in texts.items()
+        }
+    except OutputError as error:
+        fix = "The evidence is kept: name another folder with --report-dir, and go on with --resume."
+        raise OutputError(error.what, why=error.why, fix=fix) from error
+    return WrittenReport(report=report, path=paths["markdown"])

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from tabulate import tabulate
-
 from generators.compatibility.verdict import Level, Verdict
 from generators.job import CellResult, JobResult
 from generators.plan import PlannedSuite
@@ -17,7 +15,7 @@ from hardware.own_commands import command_of
 from hardware.plain_text import wrapped
 from hardware.testing.progress import counted
 
-from .text import working
+from .text import listed, text_table, working
 from .wording import BASIS_WORDS, FAULT_WORDS, explained
 
 _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
@@ -38,8 +36,7 @@ def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     if not few:
         parts.append(_levels(result.cells, [cell for cell in result.cells if cell not in shown], shared, width))
     if unreached := [cell.written.planned.cell.id for cell in result.cells if cell not in reached]:
-        more = f" and {len(unreached) - _EACH} more" if len(unreached) > _EACH else ""
-        parts.append("\n" + _labelled("Not reached", ", ".join(unreached[:_EACH]) + more, width))
+        parts.append("\n" + _labelled("Not reached", listed(unreached, _EACH), width))
     files = _evidence(result, width)
     reports = f"{report} (and .html, .json, .sarif, .xml for JUnit)"
     return "\n".join([*parts, *files, _labelled("Report", reports, width), ""])
@@ -66,7 +63,7 @@ def _overview(cells: Sequence[CellResult]) -> str:
         weights = "missing" if planned.profile.missing else planned.profile.recipe.subject
         level = str(cell.verdict.level)
         rows.append((planned.cell.id, weights, level, counts, _error(worst), f"{seconds:.1f}s"))
-    return f"\n{tabulate(rows, headers=_CELL_HEADINGS, disable_numparse=True)}"
+    return f"\n{text_table(_CELL_HEADINGS, rows)}"
 
 
 def _levels(cells: Sequence[CellResult], high: Sequence[CellResult], shared: Collection[str], width: int) -> str:
@@ -96,7 +93,7 @@ def _table(cell: CellResult) -> str:
     weights = f"weights: {recipe.subject}, {recipe.parameters:,} parameters"
     head = f"{planned.cell.id}   {'weights: checkpoint, missing' if planned.profile.missing else weights}"
     rows = [_row(check, _line_for(check, cell)) for check in cell.checks]
-    return f"\n{head}\n{tabulate(rows, headers=_HEADINGS, disable_numparse=True)}\n"
+    return f"\n{head}\n{text_table(_HEADINGS, rows)}\n"
 
 
 def _line_for(check: str, cell: CellResult) -> CheckLine | None:

@@ -13,14 +13,14 @@ from hardware.plain_text import one_line
 from .advice import recommend
 from .diagnosis import error_types
 from .finding import Confidence, Finding
-from .text import markdown, markdown_table
+from .text import listed, markdown, markdown_table
 from .wording import reason_text
 
 ERROR_TYPE = "second_opinion_disagrees"
 COMPONENT = "second_opinion"
 
 _NAMED = 5
-_HEADINGS = ("model", "target", "tests of", "passed", "failed", "skipped", "not run", "note")
+HEADINGS = ("model", "target", "tests of", "passed", "failed", "skipped", "not run", "note")
 
 
 def second_opinion_findings(verdicts: Sequence[Verdict], opinions: Sequence[SecondOpinion]) -> list[Finding]:
@@ -31,9 +31,8 @@ def second_opinion_findings(verdicts: Sequence[Verdict], opinions: Sequence[Seco
 def _finding(one: SecondOpinion, cells: Sequence[str]) -> Finding:
     kind = error_types()[ERROR_TYPE]
     names = [line.check_name for line in one.failures]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     first = one_line(one.failures[0].error_message, longest=200)
-    shown = f"{', '.join(names[:_NAMED])}{more}. The first says: {first}"
+    shown = f"{listed(names, _NAMED)}. The first says: {first}"
     message = f"{kind.says} ({reason_text(one.reason)}; {one.library}): {shown}"
     return Finding(
         hardware_type=one.target,
@@ -52,10 +51,6 @@ def _finding(one: SecondOpinion, cells: Sequence[str]) -> Finding:
     )
 
 
-def _failed(one: SecondOpinion) -> int:
-    return len(one.failures)
-
-
 def _note(one: SecondOpinion) -> str:
     why = ", ".join(f"{number} {name}" for name, number in sorted(one.not_asked.items()))
     moved = f"with other versions: {', '.join(one.moved)}" if one.moved else ""
@@ -63,14 +58,14 @@ def _note(one: SecondOpinion) -> str:
 
 
 def second_opinion_rows(opinions: Sequence[SecondOpinion]) -> list[tuple[str, ...]]:
-    """A row of texts for each opinion, as `second_opinion_headings` names them."""
+    """A row of texts for each opinion, as `HEADINGS` names them."""
     return [
         (
             one.model,
             one.target,
             one.library,
             str(one.counts.get(Outcome.PASSED, 0)),
-            str(_failed(one)),
+            str(len(one.failures)),
             str(one.counts.get(Outcome.SKIPPED, 0)),
             str(one.counts.get(Outcome.NOT_RUN, 0)),
             _note(one) or "-",
@@ -79,18 +74,13 @@ def second_opinion_rows(opinions: Sequence[SecondOpinion]) -> list[tuple[str, ..
     ]
 
 
-def second_opinion_headings() -> tuple[str, ...]:
-    """What the columns of the rows are."""
-    return _HEADINGS
-
-
 def second_opinion_markdown(opinions: Sequence[SecondOpinion]) -> str:
     """A section with one row for each opinion; empty where there is none."""
     if not opinions:
         return ""
     head = "## Second opinion\n\nTests of others, on the same device. They make no level, and no pass of a check.\n\n"
     rows = [[markdown(text) for text in row] for row in second_opinion_rows(opinions)]
-    return head + markdown_table(_HEADINGS, rows)
+    return head + markdown_table(HEADINGS, rows)
 
 
 def second_opinion_object(one: SecondOpinion) -> dict[str, Any]:

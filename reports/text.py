@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
 
 from generators.compatibility.verdict import Level
 from hardware import plain_text
@@ -47,6 +51,47 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     """A table of cells that are Markdown already."""
     lines = [f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def text_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    style: str = "simple",
+    *,
+    widths: Sequence[int | None] | None = None,
+) -> str:
+    """A table in a style of tabulate, for a terminal or as `github` for a text that people read unrendered.
+
+    What looks like a number stands as it is. With `widths` longer cells of a column are folded.
+    """
+    from tabulate import tabulate
+
+    return str(tabulate(rows, headers=headings, tablefmt=style, disable_numparse=True, maxcolwidths=widths))
+
+
+def json_values(value: Any) -> Any:
+    """The plain JSON values of a value that is made of dataclasses: each by the names of its fields."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: json_values(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): json_values(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_values(item) for item in value]
+    return str(value) if isinstance(value, Enum) else value
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are: `a, b and 3 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def moment_in_utc(text: str) -> datetime | None:
+    """The moment of an ISO 8601 text; None for any other text."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return read.astimezone(UTC) if read.tzinfo else read
 
 
 def working(levels: Sequence[Level]) -> str:

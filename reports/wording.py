@@ -13,6 +13,8 @@ from generators.compatibility.verdict import Basis, Fault, Reason, Verdict
 from hardware.evidence.error_types import facts_of_error_types
 from hardware.plain_text import one_line
 
+from .text import listed
+
 _FILE = Path(__file__).with_name("reasons.toml")
 
 BASIS_WORDS: Mapping[Basis, str] = {
@@ -119,8 +121,7 @@ def _other_tests(reason: Reason) -> str:
 def _flaky(reason: Reason) -> str:
     runs = reason.parameters.get("runs", ())
     names = runs if isinstance(runs, tuple) else (str(runs),)
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    shown = f"{', '.join(names[:3])}{more}"
+    shown = listed(names, 3)
     runs_needed = level_rules().clean_runs
     return (
         f"flaky, so quarantined: it passed and failed in runs between which nothing recorded differs ({shown}); "

@@ -14,6 +14,8 @@ from hardware.comparison import Difference, compare_inventories, inventory_probl
 from hardware.evidence.record import EDITED, CheckLine, RunLine, Subject
 from hardware.evidence.versions import ABSENT, comparable_versions
 
+from ..text import json_values
+
 MEASUREMENTS = 5
 """So many of each side have to be there before anything is said of speed."""
 
@@ -39,16 +41,6 @@ class Differing:
         if self.kind == "suite":  # its hash says nothing, and each cell has its own
             return f"the suite{more}"
         return f"{self.name} {self.before}, now {self.after}{more}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "before": self.before,
-            "after": self.after,
-            "details": list(self.details),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +76,9 @@ class Cause:
         return {
             "before_run": self.before,
             "after_run": self.after,
-            "single": self.single and self.single.to_dict(),
-            "candidates": [one.to_dict() for one in self.candidates],
-            "others": [one.to_dict() for one in self.others],
+            "single": json_values(self.single),
+            "candidates": json_values(self.candidates),
+            "others": json_values(self.others),
             "text": str(self),
         }
 

@@ -1,5 +1,5 @@
 """What changed between two sides of evidence, runs, machines or folders, as data: what they had above what they
-showed, worse first. `comparison_changes` finds it."""
+showed, worse first. `changes.py` finds it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.run_summary import RunSummary, State
+from generators.compatibility.run_summary import RunSummary, State, is_to_come, moment_of
 from generators.compatibility.verdict import Reason
 from hardware.comparison import Difference
 from hardware.evidence.record import RunLine
 from hardware.evidence.versions import expired_by
 
 from ..finding import Severity
+from ..text import json_values
 from ..wording import texts
 from .causes import (
     Cause,
@@ -169,7 +170,7 @@ class Suspect:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {**self.differing.to_dict(), "cells": list(self.cells), "alone": list(self.alone)}
+        return {**json_values(self.differing), "cells": list(self.cells), "alone": list(self.alone)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +230,7 @@ class Comparison:
                 {"area": one.area, "name": one.name, "before": one.before, "after": one.after}
                 for one in self.inventory
             ],
-            "versions": [one.to_dict() | {"expires": list(expired_by(one.name))} for one in self.versions],
+            "versions": [json_values(one) | {"expires": list(expired_by(one.name))} for one in self.versions],
             "suites": {kind: list(cells) for kind, cells in self.suites.items()},
             "suspects": [one.to_dict() for one in self.suspects],
             "same": {str(state): number for state, number in self.same.items()},
@@ -244,3 +245,11 @@ def _plain(one: Differing) -> Differing:
     if one.kind != "suite":
         return Differing(kind=one.kind, name=one.name, before=one.before, after=one.after)
     return Differing(kind=one.kind, name=one.name, before="each cell's own", after="another")
+
+
+def when(run: RunLine) -> str:
+    """When a run started, to the minute, in UTC."""
+    moment = moment_of(run)
+    if moment.year == 1:
+        return "unknown"
+    return f"{moment:%Y-%m-%d %H:%M}" + (" (ahead)" if is_to_come(run) else "")

@@ -11,10 +11,9 @@ from hardware.evidence.versions import expired_by
 from hardware.plain_text import folded as wrapped
 from hardware.plain_text import json_text, one_line
 
-from ..text import markdown, markdown_table
+from ..text import listed, markdown, markdown_table
 from ..wording import folded, reason_text
-from .result import Change, Comparison, Kind, Side
-from .sides import when
+from .result import Change, Comparison, Kind, Side, when
 
 FORMATS = ("text", "markdown", "json")
 
@@ -77,13 +76,9 @@ def _differences(found: Comparison) -> Iterator[tuple[str, str, str, str]]:
 def _suites(found: Comparison) -> list[str]:
     """Which cells had another suite, other weights or another tolerance."""
     return [
-        f"{name}: not the same in {_cells(len(cells))}: {', '.join(cells[:_EXAMPLES])}{_more(len(cells))}"
+        f"{name}: not the same in {_cells(len(cells))}: {listed(cells, _EXAMPLES)}"
         for name, cells in found.suites.items()
     ]
-
-
-def _more(number: int) -> str:
-    return f" and {number - _EXAMPLES} more" if number > _EXAMPLES else ""
 
 
 def _suspects(found: Comparison) -> list[tuple[str, str]]:

@@ -54,18 +54,6 @@ class Changes:
         lists = (self.new, self.vanished, self.obstacles, self.not_compared, *self.moves.values())
         return self.transformers == transformers and not any(lists)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "since": self.since,
-            "transformers": self.transformers,
-            "new": list(self.new),
-            "vanished": list(self.vanished),
-            "obstacles": [vars(move) for move in self.obstacles],
-            "moves": {target: [vars(move) for move in moves] for target, moves in self.moves.items()},
-            "not_compared": list(self.not_compared),
-        }
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Changes:
         """The changes that `to_dict` wrote."""

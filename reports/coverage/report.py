@@ -13,9 +13,21 @@ from hardware.plain_text import json_text, one_line
 from hardware.untrusted import read_json, reason_of
 from hardware.whole_file import write_whole
 
+from ..text import json_values
 from .changes import Changes, changes_between
-from .counts import VIEWS, Counts, by_task, grouped, percent
-from .facts import SUBJECT, Coverage, Result, Standing, TargetCoverage, TypeFacts
+from .facts import (
+    SUBJECT,
+    VIEWS,
+    Counts,
+    Coverage,
+    Result,
+    Standing,
+    TargetCoverage,
+    TypeFacts,
+    by_task,
+    grouped,
+    percent,
+)
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "coverage.json"
 SCHEMA_VERSION = 1
@@ -68,7 +80,7 @@ class CoverageReport:
             "types": [_type_object(one) for one in self.coverage.types],
             "excluded": {"types": excluded, "percent_of_types": percent(excluded, len(self.coverage.types))},
             "targets": {one.target: _target_object(self.coverage, one) for one in self.coverage.targets},
-            "changes": None if self.changes is None else self.changes.to_dict(),
+            "changes": json_values(self.changes),
         }
 
     @classmethod

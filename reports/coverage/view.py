@@ -7,8 +7,21 @@ from dataclasses import dataclass
 
 from hardware.evidence.record import Outcome
 
-from .counts import OPEN, RAN, UNCLASSIFIED, VIEWS, Counts, by_task, grouped, in_percent
-from .facts import SUBJECT, Result, Standing, TargetCoverage, TypeFacts
+from .facts import (
+    OPEN,
+    RAN,
+    SUBJECT,
+    UNCLASSIFIED,
+    VIEWS,
+    Counts,
+    Result,
+    Standing,
+    TargetCoverage,
+    TypeFacts,
+    by_task,
+    grouped,
+    in_percent,
+)
 from .report import CoverageReport
 
 _SHORT = {

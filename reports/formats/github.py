@@ -10,12 +10,11 @@ from __future__ import annotations
 from generators.compatibility.verdict import Level
 
 from ..finding import Finding, Severity, State
-from ..markdown_cells import cells_table
 from ..places import place_of
 from ..report import Report
 from ..text import markdown, plain_paragraphs, working
 from .base import Format
-from .markdown import counts_line, finding_section, measured_line
+from .markdown import cells_table, counts_line, finding_section, measured_line
 
 LARGEST_SUMMARY = 1024 * 1024
 MOST_ANNOTATIONS = 10

@@ -3,82 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from generators.compatibility.rules import load_rules
-from hardware.evidence.record import Outcome
+from hardware.evidence.record import EDITED, Outcome
 
 from ..finding import Comparison, Finding, Severity
-from ..html import charts
-from ..html.finding_view import choices, finding_view, index
-from ..html.history_view import timeline
+from ..html import charts, report_view
 from ..html.matrix_html import SCRIPTS as MATRIX_SCRIPTS
 from ..html.matrix_html import VIEWS, matrix_view
-from ..html.page import Facts, fragments, render_page
-from ..html.parcels import SHOWN, PagedList, packed, paged
-from ..html.report_view import CellView, cell_views, not_passed
-from ..html.run_view import inventory_text, machine_facts
-from ..second_opinion import second_opinion_headings, second_opinion_rows
+from ..html.page import SHOWN, PagedList, fragments, packed, paged, render_page
+from ..second_opinion import HEADINGS, second_opinion_rows
 from .base import Format
 
 if TYPE_CHECKING:
-    from hardware.evidence.record import RunLine
-
     from ..report import Report
 
 _FEW_CELLS = 4
 _CELLS_A_PARCEL = 25
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """A run with what the page shows of its machine."""
-
-    line: RunLine
-    machine: Facts
-    inventory: str
-
-
 def html_report(report: Report) -> str:
     """The text of the page, ending in a newline. Untrusted text is escaped throughout.
 
     A matrix that the report holds is a part of the page. Of long lists the first items stand in the page as they are;
-    see `parcels.py`.
+    see `page.py`.
     """
-    cells = cell_views(report)
+    cells = report_view.cell_views(report)
+    accepted = report.project.accepted if report.project else {}
     # A page of single runs tells of each run's machine already.
-    machines = [] if report.runs else [_run(run) for run in report.machines if run.machine or run.inventory]
-    named = {run.line.machine for run in machines}
+    machines = [] if report.runs else [run for run in report.machines if run.machine or run.inventory]
     drawn = fragments(
         "cell.html.j2",
-        "cell",
+        "view",
         cells,
+        shown=report_view,
+        strip=charts.strip,
+        accepted=accepted,
+        edited_sign=EDITED,
         few=len(cells) <= _FEW_CELLS,
         limit=charts.LIMIT,
-        linked_machines=named,
+        linked_machines={run.machine for run in machines},
     )
     lists = _lists(report, cells)
     rest: dict[str, Any] = {name: one.rest for name, one in lists.items() if one.rest}
     if len(cells) > SHOWN:
         rest["cells"] = packed(drawn, _CELLS_A_PARCEL)
-    past = timeline(report.history)
+    past = charts.timeline(report.history)
     values: dict[str, Any] = {
         **lists,
         "report": report,
+        "shown": report_view,
         "cells": cells,
         "cell_fragments": drawn,
         "packed": rest,
         "packed_cells": "cells" in rest,
-        "finding_choices": choices([finding for finding in report.findings if finding.severity is not Severity.INFO]),
-        "opinion_headings": second_opinion_headings(),
+        "finding_choices": report_view.choices(_graver(report)),
+        "opinion_headings": HEADINGS,
         "opinion_rows": second_opinion_rows(report.second_opinions),
         "subjects": sorted({line.subject for line in report.checks}),
-        "not_passed": not_passed(cells),
-        "runs": [_run(run) for run in report.runs],
+        "not_passed": report_view.not_passed(cells, accepted),
+        "runs": report.runs,
         "machines": machines,
         "past": past,
-        "past_outcomes": [str(one) for one in Outcome if any(one in row.outcomes for row in past.rows)],
+        "past_outcomes": [str(one) for one in Outcome if any(one in run.outcomes for run, _ in past.rows)],
         "chart_width": charts.WIDTH,
         "chart_height": charts.HEIGHT,
         "errors": charts.error_spans(report.checks),
@@ -91,51 +79,49 @@ def html_report(report: Report) -> str:
     return render_page("report.html.j2", scripts, parts_of_page=list(_parts(values)), **values)
 
 
-def _lists(report: Report, cells: Sequence[CellView]) -> Mapping[str, PagedList]:
-    graver = [finding for finding in report.findings if finding.severity is not Severity.INFO]
+def _graver(report: Report) -> list[Finding]:
+    return [finding for finding in report.findings if finding.severity is not Severity.INFO]
+
+
+def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str, PagedList]:
     remarks = [finding for finding in report.findings if finding.severity is Severity.INFO]
-    rows = fragments("verdict_row.html.j2", "cell", cells)
+    rows = fragments("verdict_row.html.j2", "view", cells)
     told = {
         "text": [cell.id for cell in cells],
         "level": [cell.level for cell in cells],
         "outcomes": ["|".join(cell.outcomes) for cell in cells],
     }
-    against = report.baseline
     return {
-        "findings": _cards(graver, against),
-        "remarks": _cards(remarks, against),
+        "findings": _cards(_graver(report), report.baseline),
+        "remarks": _cards(remarks, report.baseline),
         "verdicts": paged(rows, told),
     }
 
 
 def _cards(findings: Sequence[Finding], against: Comparison | None) -> PagedList:
-    drawn = fragments("finding.html.j2", "view", [finding_view(one, against) for one in findings])
-    return paged(drawn, index(findings), size=50)
+    drawn = fragments("finding.html.j2", "finding", findings, against=against, shown=report_view)
+    return paged(drawn, report_view.index(findings), size=50)
 
 
-def _run(run: RunLine) -> _Run:
-    return _Run(line=run, machine=machine_facts(run), inventory=inventory_text(run))
-
-
-def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Anchors of the parts that the page has, with their names, in its order."""
+def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Anchors, names and templates of the parts that the page has, in its order."""
     report: Report = values["report"]
     shown = (
-        ("baseline", "Against the baseline", report.baseline),
-        ("project", "Project file", report.project),
-        ("answers", "Answers", report.model_checks),
-        ("verdicts", "Verdicts", values["cells"]),
-        ("not-passed", "Not passed", values["not_passed"]),
-        ("second-opinion", "Second opinion", values["opinion_rows"]),
-        ("findings", "Findings", report.findings),
-        ("cells", "Cells", values["cells"]),
-        ("figures", "Figures", values["past"].total > 1 or values["errors"] or values["durations"]),
-        ("stack", "Hardware stack", report.stack),
-        ("matrix", "Matrix", values["matrix"]),
-        ("components", "Components", report.components),
-        ("machines-heading", "Machines", values["machines"]),
+        ("baseline", "Against the baseline", "baseline", report.baseline),
+        ("project", "Project file", "project", report.project),
+        ("answers", "Answers", "answers", report.model_checks),
+        ("verdicts", "Verdicts", "verdicts", values["cells"]),
+        ("not-passed", "Not passed", "not_passed", values["not_passed"]),
+        ("second-opinion", "Second opinion", "second_opinion", values["opinion_rows"]),
+        ("findings", "Findings", "findings", report.findings),
+        ("cells", "Cells", "cells", values["cells"]),
+        ("figures", "Figures", "charts", values["past"].total > 1 or values["errors"] or values["durations"]),
+        ("stack", "Hardware stack", "stack", report.stack),
+        ("matrix", "Matrix", "matrix_part", values["matrix"]),
+        ("components", "Components", "components", report.components),
+        ("machines-heading", "Machines", "machines", values["machines"]),
     )
-    yield from ((anchor, words) for anchor, words, there in shown if there)
+    yield from ((anchor, words, f"{template}.html.j2") for anchor, words, template, there in shown if there)
 
 
 FORMAT = Format(suffix="html", render=html_report)

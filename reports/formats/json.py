@@ -64,19 +64,12 @@ def report_object(report: Report) -> dict[str, Any]:
         "components_available": {
             one.name: {
                 "available": None if one.state == "unknown" else one.state == "available",
-                "state": one.state,
-                "version": one.version,
-                "reason": one.reason,
+                **{name: getattr(one, name) for name in ("state", "version", "reason")},
             }
             for one in report.components
         },
         "hardware_stack": {
-            one.target: {
-                "state": one.state,
-                "reason": one.reason,
-                "device_name": one.device_name,
-                "duration_s": one.duration_s,
-            }
+            one.target: {name: getattr(one, name) for name in ("state", "reason", "device_name", "duration_s")}
             for one in report.stack
         },
     }

@@ -7,7 +7,6 @@ for stands in properties; long text stands in the body of a result and in `syste
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from generators.compatibility.verdict import Basis, Level
@@ -18,7 +17,7 @@ from ..cells import CellReport
 from ..diagnosis import error_types, own_frames
 from ..finding import Finding, Severity, count
 from ..report import Report
-from ..text import xml
+from ..text import moment_in_utc, xml
 from ..wording import explained
 from .base import Format
 
@@ -74,11 +73,8 @@ def _suite(root: ElementTree.Element, name: str, timestamp: str) -> ElementTree.
 
 def _moment(text: str) -> str:
     """UTC without a zone and without fractions: the only form that the schema of JUnit files knows."""
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        return xml(text)
-    return (read.astimezone(UTC) if read.tzinfo else read).strftime("%Y-%m-%dT%H:%M:%S")
+    moment = moment_in_utc(text)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}" if moment else xml(text)
 
 
 def _sum_up(suite: ElementTree.Element) -> None:

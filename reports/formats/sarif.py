@@ -11,7 +11,6 @@ import functools
 import gzip
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -22,7 +21,7 @@ from ..diagnosis import error_types
 from ..finding import Finding, Severity, State
 from ..places import fingerprints, line_of, place_of
 from ..report import Report
-from ..text import plain_paragraphs
+from ..text import moment_in_utc, plain_paragraphs
 from .base import Format
 
 MOST_RESULTS = 5_000
@@ -106,20 +105,12 @@ def _invocation(report: Report, kept: int) -> dict[str, Any]:
             f"{MOST_RESULTS} results and {LARGEST_PACKED // 1_000_000} MB. The JSON report holds all of them."
         )
         cut = [{"level": "warning", "message": {"text": text}}]
-    moment = _moment(report.timestamp)
+    moment = moment_in_utc(report.timestamp)
     return {
         "executionSuccessful": True,
-        **({"endTimeUtc": moment} if moment else {}),
+        **({"endTimeUtc": f"{moment:%Y-%m-%dT%H:%M:%SZ}"} if moment else {}),
         **({"toolExecutionNotifications": cut} if cut else {}),
     }
-
-
-def _moment(text: str) -> str:
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        return ""
-    return (read.astimezone(UTC) if read.tzinfo else read).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _rule(name: str, findings: Sequence[Finding]) -> dict[str, Any]:

@@ -1,17 +1,22 @@
-"""What the charts of a report's page show: places in drawings, with the figures beside them in words.
+"""What the charts of a report's page show, and what it says of earlier runs: places in drawings, with the figures
+beside them in words.
 
 Shapes alone are drawn, and stretch with the page; all text is the page's own, so that it is read at any width.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hardware.evidence.history import PastRun
+from hardware.evidence.history import CellHistory, History, PastRun
 from hardware.evidence.record import CheckLine
+
+from ..text import listed
+from .page import moment
 
 WIDTH, HEIGHT = 600.0, 120.0
 """Of a drawing, in its own units."""
@@ -19,6 +24,7 @@ WIDTH, HEIGHT = 600.0, 120.0
 LAST_RUNS = 60
 _STRIP = 100.0
 _DECADES_BELOW, _DECADES_ABOVE = 5.0, 2.0
+_NAMED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,3 +159,74 @@ def moved(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """The last runs of all, oldest first, as bars and as rows: each run with the versions that moved since the run
+    before it on its machine. `total` is how many runs have lines."""
+
+    bars: Sequence[Bar]
+    rows: Sequence[tuple[PastRun, tuple[str, ...]]]
+    total: int
+
+
+def timeline(history: History) -> Timeline:
+    """The last runs that have lines."""
+    before: dict[str, PastRun] = {}
+    rows = []
+    for run in history.runs:
+        last = before.get(run.machine)
+        before[run.machine] = run
+        if run.outcomes:
+            rows.append((run, moved(last.versions, run.versions) if last else ()))
+    return Timeline(bars=bars([run for run, _ in rows[-LAST_RUNS:]]), rows=rows[-LAST_RUNS:], total=len(rows))
+
+
+Fared = tuple[str, str, str]
+"""How a cell fared in one run: when and where, its lines by outcome in words, and the class of their sign."""
+
+
+_WORST_FIRST = (
+    "crashed",
+    "out_of_memory",
+    "timeout",
+    "failed",
+    "ambiguous",
+    "passed_on_fallback",
+    "not_run",
+    "passed",
+    "skipped",
+)
+
+
+class CellHistories:
+    """The past of each cell in words; what many cells share is put into words once."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._when = functools.cache(self._in_words)
+
+    def of(self, cell: str) -> list[Fared]:
+        """The last runs of a cell, the newest first; empty where it has but one."""
+        past: CellHistory = self._history.cells.get(cell, ())
+        if len(past) < 2:
+            return []
+        before = (None, *(place for place, _ in past))
+        return [
+            (self._when(last, place), *_outcomes_in_words(tuple(outcomes.items())))
+            for last, (place, outcomes) in zip(before, past, strict=False)
+        ][::-1]
+
+    def _in_words(self, before: int | None, place: int) -> str:
+        runs = self._history.runs
+        run = runs[place]
+        changes = moved(runs[before].versions, run.versions) if before is not None else ()
+        told = f"; {listed(changes, _NAMED)}" if changes else ""
+        return f"{moment(run.started_at)}{f', {run.machine}' if run.machine else ''}{told}"
+
+
+@functools.cache
+def _outcomes_in_words(outcomes: tuple[tuple[str, int], ...]) -> tuple[str, str]:
+    words = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in outcomes)
+    return words, next((name for name in _WORST_FIRST if name in dict(outcomes)), "not_run")

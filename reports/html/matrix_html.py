@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from generators.compatibility.matrix import PLURALS
-from generators.compatibility.rule import Rule
 from generators.compatibility.rules import RuleSet, load_rules
 from generators.compatibility.verdict import Basis, Level
 
@@ -44,22 +43,6 @@ class MatrixRow:
     architecture: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MatrixView:
-    """What the templates show. `data` is for the page's script: texts once each, details by number."""
-
-    timestamp: str
-    targets: tuple[str, ...]
-    families: tuple[MatrixRow, ...]
-    groups: Mapping[str, tuple[MatrixRow, ...]]
-    models: tuple[MatrixRow, ...]
-    architectures: tuple[str, ...]
-    bases: Mapping[str, int]
-    rules: tuple[Rule, ...]
-    unknown_rules: tuple[str, ...]
-    data: _JSON
-
-
 def matrix_html(matrix: _JSON, *, versions: Mapping[str, str], views: Sequence[str] = VIEWS) -> str:
     """The page of a matrix, given as the JSON object that `schemas/matrix.json` describes.
 
@@ -69,8 +52,11 @@ def matrix_html(matrix: _JSON, *, versions: Mapping[str, str], views: Sequence[s
     return render_page("matrix.html.j2", SCRIPTS, matrix=view, versions=versions, views=views)
 
 
-def matrix_view(matrix: _JSON, rules: RuleSet) -> MatrixView:
-    """What a matrix's templates show. Levels and bases are the matrix's own; nothing is concluded here."""
+def matrix_view(matrix: _JSON, rules: RuleSet) -> _JSON:
+    """What a matrix's templates show; `data` is for the page's script: texts once each, details by number.
+
+    Levels and bases are the matrix's own; nothing is concluded here.
+    """
     packed = _Packed()
     targets = tuple(matrix["hardware_types"])
     families = _group_rows(matrix["compatibility"], targets, packed)
@@ -87,18 +73,18 @@ def matrix_view(matrix: _JSON, rules: RuleSet) -> MatrixView:
     )
     known = {rule.id: rule for rule in rules.rules}
     named = sorted(packed.rule_ids)
-    return MatrixView(
-        timestamp=matrix["timestamp"],
-        targets=targets,
-        families=families,
-        groups=groups,
-        models=models,
-        architectures=tuple(sorted({row.architecture for row in models if row.architecture})),
-        bases=_count_bases(models),
-        rules=tuple(known[id_] for id_ in named if id_ in known),
-        unknown_rules=tuple(id_ for id_ in named if id_ not in known),
-        data=packed.data({"families": families, **groups, "models": models}, targets),
-    )
+    return {
+        "timestamp": matrix["timestamp"],
+        "targets": targets,
+        "families": families,
+        "groups": groups,
+        "models": models,
+        "architectures": sorted({row.architecture for row in models if row.architecture}),
+        "bases": _count_bases(models),
+        "rules": [known[id_] for id_ in named if id_ in known],
+        "unknown_rules": [id_ for id_ in named if id_ not in known],
+        "data": packed.data({"families": families, **groups, "models": models}, targets),
+    }
 
 
 def _group_rows(view: _JSON, targets: Sequence[str], packed: _Packed) -> tuple[MatrixRow, ...]:

@@ -1,11 +1,19 @@
-"""What every page shares: Jinja environment, one inline style and script, and a policy that allows only these."""
+"""What every page shares: Jinja environment, one inline style and script, a policy that allows only these, and long
+lists of which the first items stand in the page as they are, all others compressed until somebody asks for them.
+
+Five thousand cells with their checks are forty megabytes of markup, and a few when they are packed. What is packed
+was escaped as the rest of the page; the page's script unpacks it where it is opened, searched for or paged to.
+"""
 
 from __future__ import annotations
 
 import base64
 import functools
+import gzip
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,8 +59,8 @@ def fragments(template: str, name: str, items: Iterable[Any], **values: Any) -> 
     return [Markup(render({name: item, **values}).strip()) for item in items]
 
 
-@functools.cache
-def _environment() -> jinja2.Environment:
+def environment(folder: Path) -> jinja2.Environment:
+    """A Jinja environment for the templates of a folder, which escapes all that isn't markup."""
     import jinja2
     from markupsafe import Markup
 
@@ -61,14 +69,19 @@ def _environment() -> jinja2.Environment:
             return value
         return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=finalize,
     )
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    made = environment(_FOLDER)
     made.filters |= {
         "moment": moment,
         "size": size,
@@ -119,3 +132,42 @@ def moment(text: str) -> str:
 def size(number: int | None) -> str:
     """Bytes as `382 MiB`; a dash where they weren't measured."""
     return "–" if number is None else f"{number / _MIB:,.0f} MiB" if number >= _MIB else f"{number:,} B"
+
+
+SHOWN = 60
+"""A list of at most so many items stands in the page as a whole, and so many of a longer one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagedList:
+    """`shown` are the fragments that stand in the page. `rest` is what the script needs of a list that is longer, and
+    None for one that is whole: the fragments in parcels of `size`, and an index to filter by."""
+
+    shown: Sequence[str]
+    number: int
+    rest: Mapping[str, Any] | None
+
+
+def paged(fragments: Sequence[str], index: Mapping[str, Sequence[str]], size: int = 100) -> PagedList:
+    """A list of fragments. `index` has a text for each of them by the name of a filter's field."""
+    if len(fragments) <= SHOWN:
+        return PagedList(shown=fragments, number=len(fragments), rest=None)
+    rest = {"index": index, "number": len(fragments), "page": SHOWN, **packed(fragments, size)}
+    return PagedList(shown=fragments[:SHOWN], number=len(fragments), rest=rest)
+
+
+def packed(fragments: Sequence[str], size: int) -> Mapping[str, Any]:
+    """Fragments as parcels of `size`: each a JSON list, compressed with gzip, in base64."""
+    groups = (fragments[start : start + size] for start in range(0, len(fragments), size))
+    return {"size": size, "parcels": [_parcel([str(text) for text in group]) for group in groups]}
+
+
+def _parcel(texts: Sequence[str]) -> str:
+    # No moment goes into it: the same report is the same page.
+    packed_bytes = gzip.compress(json.dumps(texts, ensure_ascii=False).encode(), compresslevel=5, mtime=0)
+    return base64.b64encode(packed_bytes).decode("ascii")
+
+
+def unpacked(parcels: Mapping[str, Any]) -> list[str]:
+    """The fragments again."""
+    return [text for parcel in parcels["parcels"] for text in json.loads(gzip.decompress(base64.b64decode(parcel)))]

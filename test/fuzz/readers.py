@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from hostile import MARK
 from markdown_it import MarkdownIt
 
-from reports.html.parcels import unpacked
+from reports.html.page import unpacked
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "reports" / "html"

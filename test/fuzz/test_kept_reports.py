@@ -36,9 +36,8 @@ from reports.coverage.report import CoverageReport, coverage_json, read_report
 from reports.coverage.text import coverage_text
 from reports.formats import report_text
 from reports.html.coverage_html import coverage_html
-from reports.matrix_changes import compare_matrix
+from reports.matrix_changes import changes_text, compare_matrix
 from reports.matrix_changes import read_baseline as read_matrix
-from reports.matrix_changes_text import changes_text
 from reports.report import Report
 from reports.reporter import HardwareCompatibilityReporter
 

@@ -14,8 +14,8 @@ from watched import Sentinel, command_of, door, limited
 from hardware.evidence.redaction import redact
 from hardware.recording import without_identity
 from hwcompat.plugins.triage.repro_text import plain
+from reports.diagnose_command import diagnosis_json, diagnosis_markdown
 from reports.diagnosing import diagnose_text
-from reports.diagnosis_text import diagnosis_json, diagnosis_markdown
 from reports.identifying import error_types, identify, patterns
 
 LOG = """Traceback (most recent call last):

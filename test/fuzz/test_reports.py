@@ -35,7 +35,7 @@ from hardware.evidence.store import Evidence, read_folder
 from hardware.recording import ReplayedMachine
 from hardware.target import Target
 from hwcompat.plugins.study.backlog import backlog
-from hwcompat.plugins.study.backlog_text import backlog_json, backlog_markdown, backlog_text
+from hwcompat.plugins.study.backlog_command import backlog_json, backlog_markdown, backlog_text
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
 from reports.anonymous import Pseudonyms
 from reports.comparison.text import FORMATS as OF_COMPARISONS

@@ -42,7 +42,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, set[str]]] = {
         "accelerators/base.py": {"simulated", "tpu"},
         "accelerators/google.py": {"tpu"},
         "doctor/diagnosis.py": {"simulated"},
-        "reports/stress.py": {"simulated"},
+        "hwcompat/plugins/stress/report.py": {"simulated"},
     },
     "it is the name of a browser's API, which a worker or a page is asked for": {
         "evidence/page_device.py": {"webgpu"},

@@ -6,7 +6,7 @@ import pytest
 
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.detection import detect
-from reports.alternatives import with_alternatives
+from reports.advice import with_alternatives
 from reports.finding import Finding, Severity
 
 CELL = "bert/fill-mask/webnn/float32"

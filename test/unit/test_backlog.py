@@ -20,8 +20,13 @@ from hardware.evidence.kept import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, Stage, to_dict
 from hardware.target import Target
 from hwcompat.plugins.study.backlog import Backlog, Item, backlog
-from hwcompat.plugins.study.backlog_command import _at_real_size, _target
-from hwcompat.plugins.study.backlog_text import backlog_json, backlog_markdown, backlog_text
+from hwcompat.plugins.study.backlog_command import (
+    _at_real_size,
+    _target,
+    backlog_json,
+    backlog_markdown,
+    backlog_text,
+)
 
 ROOT = Path(__file__).parents[2]
 QNN = Target(name="qnn")

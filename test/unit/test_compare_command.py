@@ -18,8 +18,8 @@ from hardware.evidence.record import Origin
 from hardware.evidence.runs import RunEvidence
 from hardware.evidence.store import Evidence
 from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
+from reports.compare_command import named_runs, run_before, side_of
 from reports.comparison.result import COMPARISON_SCHEMA
-from reports.comparison.sides import before, named, side_of
 
 BROKEN = ("matches_reference", "backward")
 GREEN, RED = "20260101T000000Z-aaaaaa", "20260102T000000Z-bbbbbb"
@@ -181,13 +181,13 @@ def test_a_run_speaks_with_what_it_resumed_and_latest_is_none_that_is_dated_ahea
     write(folder, a_run("r3", 3, BERT, resumes=(RED,)))
     write(folder, replace(a_run("r4", 4), started_at="2999-01-01T00:00:00+00:00"))
     with RunEvidence(folder) as evidence:
-        latest = named("latest", evidence)
+        latest = named_runs("latest", evidence)
         assert [run.run_id for run in latest.runs] == ["r3", RED]
         states = {cell: (one.run.run_id, one.state) for cell, one in side_of(latest, evidence).showings.items()}
         assert states == {BERT: ("r3", "green"), GPT2: (RED, "failed")}
-        assert before(latest, evidence).runs[0].run_id == GREEN  # what it resumed is no run before it
+        assert run_before(latest, evidence).runs[0].run_id == GREEN  # what it resumed is no run before it
         with pytest.raises(NothingMatched):
-            before(named(GREEN, evidence), evidence)
+            run_before(named_runs(GREEN, evidence), evidence)
 
 
 def test_a_machine_speaks_by_the_newest_run_of_each_cell_that_was_not_cut_off(folder):
@@ -197,13 +197,13 @@ def test_a_machine_speaks_by_the_newest_run_of_each_cell_that_was_not_cut_off(fo
     (folder / "r3-2.jsonl").write_text(lines[0], encoding="utf-8")
     write(folder, a_run("r4", 4, BERT, machine="lab"))
     with RunEvidence(folder) as evidence:
-        desk = side_of(named("desk", evidence), evidence)
+        desk = side_of(named_runs("desk", evidence), evidence)
         assert desk.showings[BERT].run.run_id == RED
-        alone = side_of(named("r3", evidence), evidence)
+        alone = side_of(named_runs("r3", evidence), evidence)
         assert not alone.showings[BERT].is_whole
     write(folder, a_run("lab-of-one", 5))
     with RunEvidence(folder) as evidence, pytest.raises(UsageError, match="means 2 things"):
-        named("lab", evidence)
+        named_runs("lab", evidence)
 
 
 def test_two_folders_are_two_sides_and_files_are_written_where_asked(folder, tmp_path, capsys):

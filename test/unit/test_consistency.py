@@ -39,7 +39,7 @@ from reports import explain_command
 from reports.explain_command import measured_verdict
 from reports.model_check import check_model
 from reports.reporter import HardwareCompatibilityReporter
-from reports.run_files import write_run_reports
+from reports.run_command import write_run_reports
 from reports.run_table import run_text
 from reports.wording import reason_text
 

@@ -10,8 +10,7 @@ from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, Outcome
 from hardware.evidence.store import read_folder
-from reports.coverage.counts import Counts, by_task, grouped, percent
-from reports.coverage.facts import Coverage, Result, Standing
+from reports.coverage.facts import Counts, Coverage, Result, Standing, by_task, grouped, percent
 from reports.coverage.standing import NOBODY_TRIED
 from reports.coverage_command import coverage_here
 

@@ -10,8 +10,8 @@ import pytest
 from front_doors import reporter as door
 from test_diagnosis import line
 
+from reports.diagnose_command import SCHEMA, diagnosis_markdown, diagnosis_object
 from reports.diagnosing import diagnose_text, versions_in
-from reports.diagnosis_text import SCHEMA, diagnosis_markdown, diagnosis_object
 
 CHAIN = """2026-01-01 INFO loading
 Traceback (most recent call last):

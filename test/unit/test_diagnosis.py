@@ -10,8 +10,7 @@ from hardware.backends.factory import known_targets
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from reports.advice import advised_error_types, diagnostics, recommend, remedies
 from reports.diagnosis import Before, before_of, diagnose, error_types, identify
-from reports.finding import Severity
-from reports.remedy import COSTS
+from reports.finding import COSTS, Severity
 
 
 def line(cell: str = "bert/fill-mask/cuda/float32", **changes: object) -> CheckLine:

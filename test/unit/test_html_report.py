@@ -24,8 +24,7 @@ from reports.finding import Finding, Severity
 from reports.formats import report_text
 from reports.html import report_view
 from reports.report import Report
-from reports.run_command import _prepare
-from reports.run_files import write_run_reports
+from reports.run_command import _prepare, write_run_reports
 
 CPU, CUDA = "bert/fill-mask/cpu/float32", "bert/fill-mask/cuda/float32"
 HOSTILE = (

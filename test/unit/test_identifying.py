@@ -11,8 +11,7 @@ import pytest
 from generators.compatibility.rules import load_rules
 from hardware.errors import BrokenInput
 from hardware.evidence.error_types import current_name, known_error_types
-from reports.expressions import Expression, Text
-from reports.identifying import Around, error_types, identify, known_issues, patterns, target_of
+from reports.identifying import Around, Expression, Text, error_types, identify, known_issues, patterns, target_of
 
 MESSAGES = tomllib.loads(
     Path(__file__).with_name("data").joinpath("failure_messages.toml").read_text(encoding="utf-8")

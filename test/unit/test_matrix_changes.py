@@ -14,8 +14,15 @@ from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.errors import BrokenInput, UsageError
 from hardware.front_door import open_door
-from reports.matrix_changes import CHANGES_SCHEMA, FAIL_ON, MatrixChanges, check_words, compare_matrix, read_baseline
-from reports.matrix_changes_text import changes_text
+from reports.matrix_changes import (
+    CHANGES_SCHEMA,
+    FAIL_ON,
+    MatrixChanges,
+    changes_text,
+    check_words,
+    compare_matrix,
+    read_baseline,
+)
 from reports.matrix_text import matrix_text
 
 HIGH, MEDIUM, LOW, UNSUPPORTED, UNKNOWN = Level

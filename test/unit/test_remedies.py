@@ -31,6 +31,7 @@ from hwcompat.plugins.triage.remedies.remedy import load_remedies, steps_for
 from hwcompat.plugins.triage.remedies.trying import Workplace, child_environment, try_cell
 from hwcompat.plugins.triage.remedies_command import asked_cells, exit_code
 from hwcompat.plugins.triage.remedies_view import remedies_json, remedies_markdown, remedies_text, write_of
+from reports.finding import COSTS
 from reports.wording import reason_text, texts
 
 HERE = ("cpu", "openvino", "qnn", "simulated")
@@ -127,7 +128,7 @@ def test_every_remedy_can_be_given_and_hides_nothing():
         assert Changes.parse(Changes(**remedy.change).text) == Changes(**remedy.change)
         ways = (remedy.change, remedy.environment, remedy.precision, remedy.other_target)
         assert sum(map(bool, ways)) == 1, f"{remedy.id} is one change"
-        assert all((remedy.source, remedy.cost.accuracy, remedy.cost.speed, remedy.cost.memory))
+        assert all((remedy.source, *(remedy.cost[name] for name in COSTS)))
         assert 1 <= remedy.size <= 6
         assert "PYTORCH_ENABLE_MPS_FALLBACK" not in remedy.environment  # it would hide what was offloaded
         assert set(remedy.leaves_out) <= {"cache_matches", "backward"}  # never one that decides whether a cell works

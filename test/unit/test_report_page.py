@@ -15,8 +15,8 @@ from reports.cells import CellReport
 from reports.finding import Finding, Severity
 from reports.formats import report_text
 from reports.html import charts
-from reports.html.history_view import timeline
-from reports.html.parcels import SHOWN, paged, unpacked
+from reports.html.charts import timeline
+from reports.html.page import SHOWN, paged, unpacked
 from reports.report import Report
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>'\"\x1b[31m\u202e"
@@ -157,7 +157,7 @@ def test_runs_over_time_are_as_high_as_they_have_lines(page: str):
     for bar in shown.bars:
         tops[bar.x] += bar.height
     assert [round(height / charts.HEIGHT, 2) for height in tops.values()] == [0.86, 1.0]
-    assert shown.rows[1].changes == ("torch 2.1 → 2.2",)
+    assert shown.rows[1][1] == ("torch 2.1 → 2.2",)
     assert page.count('<rect class="bar ') == 4
 
 

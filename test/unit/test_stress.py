@@ -326,7 +326,7 @@ def test_the_page_draws_rate_heat_power_and_marks_throttling(tmp_path: Path) -> 
     rate = view.curves[0]
     assert float(rate.most) == 40.0  # the copy's 2000 is another unit
     assert len(view.throttled) == 2
-    assert [one.name for one in view.phases] == ["warm-up", "sustained", "short"]
+    assert [name for name, _, _ in view.phases] == ["warm-up", "sustained", "short"]
     assert page.count("<svg") == 3
     assert page.count('class="throttled"') == 6
     assert "Not reported by the device: use." in page

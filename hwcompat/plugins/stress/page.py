@@ -22,13 +22,8 @@ _CURVES = (
 Point = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Phase:
-    """A stretch of time under one kind of load, as a place in the drawing."""
-
-    name: str
-    x: float
-    width: float
+Phase = tuple[str, float, float]
+"""A stretch of time under one kind of load: its name, and its place and width in the drawing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +149,7 @@ def _phases(points: Sequence[Point], end: float) -> tuple[Phase, ...]:
             last = points[min(place, len(points) - 1)]
             right = _x(float(last["elapsed_s"]), end)
             if points[start]["phase"]:
-                found.append(Phase(name=points[start]["phase"], x=left, width=round(max(right - left, 1.0), 1)))
+                found.append((points[start]["phase"], left, round(max(right - left, 1.0), 1)))
             start = place
     return tuple(found)
 

@@ -10,11 +10,14 @@ from typing import Any
 from hardware.errors import BrokenInput, echo
 from hardware.plain_text import one_line
 from hardware.untrusted import read_json, reason_of
-from reports.text import markdown
+from reports.text import markdown, markdown_table
 
 SCHEMA = Path(__file__).parents[3] / "hardware" / "schemas" / "stress.json"
 
 _LARGEST = 64 * 1024 * 1024
+_HEADINGS = (
+    *("target", "device", "sustained", "of limit", "evenness", "temperature", "power", "throttled", "remark"),
+)
 
 Run = Mapping[str, Any]
 Device = Mapping[str, Any]
@@ -39,11 +42,8 @@ def load_stress(path: Path) -> Run:
 
 def stress_markdown(run: Run) -> str:
     """A table of devices; it ends in a newline."""
-    lines = [f"# Stress run of {markdown(str(run['started_at']))}", ""]
-    lines += ["| target | device | sustained | of limit | evenness | temperature | power | throttled | remark |"]
-    lines += ["|---|---|---|---|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(markdown(cell) for cell in summary(one))} |" for one in run["results"]]
-    return "\n".join(lines) + "\n"
+    rows = [[markdown(cell) for cell in summary(one)] for one in run["results"]]
+    return f"# Stress run of {markdown(str(run['started_at']))}\n\n{markdown_table(_HEADINGS, rows)}\n"
 
 
 def summary(device: Device) -> tuple[str, ...]:

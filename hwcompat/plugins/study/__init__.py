@@ -8,7 +8,7 @@ PLUGIN = Plugin(
     name="study",
     package=__name__,
     jobs={
-        "calibration": ".calibration_command:report_calibration",
+        "calibration": ".calibration:report_calibration",
         "backlog": ".backlog_command:report_backlog",
         "refresh": ".refresh_command:refresh",
     },

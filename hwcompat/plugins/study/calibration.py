@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
+
+import click
 
 from generators.compatibility.calibration.scoring import (
     MOST_WRONG,
@@ -16,16 +19,31 @@ from generators.compatibility.calibration.scoring import (
     always_yes,
     by_family,
     by_rule,
+    score,
     tally,
 )
-from generators.project.finding import ProjectFinding
+from generators.options import Options
+from generators.project.accepted import judge_accepted
+from generators.project.finding import Kind, ProjectFinding
+from generators.project.reading import read_project
+from hardware.errors import NothingMatched, UsageError
+from hardware.evidence.latest import read_latest
+from hardware.evidence.record import CheckLine
+from hardware.evidence.store import Evidence
 from hardware.markdown import markdown as text_of_markdown
-from hardware.plain_text import one_line
-from reports.wording import texts
+from hardware.plain_text import json_text, one_line
+from reports.text import text_table
+from reports.wording import reason_text, texts
 
 COLUMNS = (
     *("", "cells", "works, said so", "works, said no", "fails, said no", "fails, said yes", "not said"),
     *("agreement", "balanced", "caught", "wrong of yes", "abstained"),
+)
+
+
+_FIGURES = (
+    *("true_supported", "false_unsupported", "true_unsupported", "false_supported", "abstained_works"),
+    *("abstained_fails", "agreement", "balanced_accuracy", "caught", "wrongly_supported", "abstentions"),
 )
 
 
@@ -111,20 +129,7 @@ def _guessed(cells: Sequence[Scored], guess: Guess) -> Tally:
 
 
 def _figures(one: Tally) -> dict[str, Any]:
-    return {
-        "cells": one.total,
-        "true_supported": one.true_supported,
-        "false_unsupported": one.false_unsupported,
-        "true_unsupported": one.true_unsupported,
-        "false_supported": one.false_supported,
-        "abstained_works": one.abstained_works,
-        "abstained_fails": one.abstained_fails,
-        "agreement": one.agreement,
-        "balanced_accuracy": one.balanced_accuracy,
-        "caught": one.caught,
-        "wrongly_supported": one.wrongly_supported,
-        "abstentions": one.abstentions,
-    }
+    return {"cells": one.total, **{name: getattr(one, name) for name in _FIGURES}}
 
 
 def calibration_text(found: Calibration, format: str) -> str:
@@ -194,9 +199,39 @@ Rows = Sequence[Sequence[str]]
 
 
 def _table(rows: Rows, markdown: bool) -> str:
-    from tabulate import tabulate
-
     shown = text_of_markdown if markdown else one_line  # ids and reasons are what evidence says
     cells = [[shown(cell) for cell in row] for row in rows]
-    style = "github" if markdown else "simple"
-    return str(tabulate(cells[1:], headers=cells[0], tablefmt=style, disable_numparse=True))
+    return text_table(cells[0], cells[1:], "github" if markdown else "simple")
+
+
+def report_calibration(asked: Options) -> int:
+    """Print the report; returns the exit code. Raises `NothingMatched` where no prediction was ever settled."""
+    if asked.format_ not in ("table", "text", "markdown", "json"):
+        raise UsageError(f"a calibration has no form {asked.format_}", fix="Take table, markdown or json.")
+    evidence = asked.read_evidence()
+    found = Calibration(
+        scores=score(evidence) if evidence else score(Evidence(runs=(), checks=(), ends=(), broken=())),
+        passing=_passing(asked, evidence) if evidence else (),
+    )
+    if not found.scores.cells:
+        raise NothingMatched(
+            "no prediction can be scored",
+            why=f"no run in {asked.evidence} settled a cell of which something was predicted",
+            fix="For example: python run_test_generation.py --priority high --device cpu --run",
+        )
+    if asked.format_ == "json":
+        click.echo(json_text(found.to_dict()))
+    else:
+        click.echo(calibration_text(found, asked.format_), nl=False)
+    return 0
+
+
+def _passing(asked: Options, evidence: Evidence) -> tuple[ProjectFinding, ...]:
+    """The accepted failures of the project file that pass in the newest evidence."""
+    if asked.config is None:
+        return ()
+    lines: dict[str, list[CheckLine]] = {}
+    for line in read_latest(evidence).checks:
+        lines.setdefault(line.cell_id, []).append(line)
+    judged = judge_accepted(read_project(asked.config), lines, date.today(), {}, reason_text)
+    return tuple(one for one in judged.findings if one.kind is Kind.PASSES_NOW)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tabulate import tabulate
-
 from hardware.plain_text import json_text, obeyed_by_none, one_line
 from hwcompat.plugins.study.refresh.duration import Duration, Total
 from hwcompat.plugins.study.refresh.planning import Refreshed, RefreshPlan
+from reports.text import text_table
 from reports.wording import texts
 
 SCHEMA_VERSION = 1
@@ -23,11 +22,11 @@ def refresh_table(plan: RefreshPlan, width: int) -> str:
     words = max(_NARROWEST, width - room - 26)
     if plan.runnable:
         rows = [(*_row(one), _time(one.duration.seconds)) for one in plan.runnable]
-        parts.append(tabulate(rows, headers=_HEADINGS, disable_numparse=True, maxcolwidths=[None, None, words, None]))
+        parts.append(text_table(_HEADINGS, rows, widths=[None, None, words, None]))
     if plan.left:
         stay = [(*_row(one)[:2], "; ".join(texts(one.why_not))) for one in plan.cells if one.why_not]
         headings = (*_HEADINGS[:2], "stays expired because")
-        parts.append(tabulate(stay, headers=headings, disable_numparse=True, maxcolwidths=[None, None, words]))
+        parts.append(text_table(headings, stay, widths=[None, None, words]))
     parts.append(summary(plan))
     return obeyed_by_none("\n\n".join(parts))
 

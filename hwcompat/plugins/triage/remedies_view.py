@@ -10,6 +10,7 @@ from hardware.evidence.record import CheckLine
 from hardware.plain_text import folded, json_text, one_line
 from hwcompat.plugins.triage.remedies.judging import State, Tried
 from hwcompat.plugins.triage.remedies.trying import CellTried
+from reports.finding import COSTS
 from reports.identifying import Around, identify
 from reports.text import code, markdown, markdown_table
 
@@ -71,10 +72,7 @@ def _cell_lines(one: CellTried, width: int) -> list[str]:
         return [*lines, *folded("  none of them turned it: ", one.kind_reason, indent=4, width=width)]
     lines += folded("  smallest   ", f"{found.step.id}, {found.step.remedy.says}", width=width)
     lines += folded("  write      ", write_of(found), width=width)
-    cost = found.step.remedy.cost
-    lines += folded(
-        "  cost       ", f"accuracy: {cost.accuracy}; speed: {cost.speed}; memory: {cost.memory}", width=width
-    )
+    lines += folded("  cost       ", _cost(found), width=width)
     if one.not_tried:
         lines += folded("  not tried  ", f"{', '.join(one.not_tried)}: no smaller change", width=width)
     return lines
@@ -101,16 +99,18 @@ def _cell_markdown(one: CellTried) -> list[str]:
     found = one.smallest
     if found is None:
         return [*lines, f"{'None of them turned it' if one.tried else 'No remedy'}: {markdown(one.kind_reason)}"]
-    cost = found.step.remedy.cost
-    said = f"accuracy: {cost.accuracy}; speed: {cost.speed}; memory: {cost.memory}"
     lines += [
         f"- smallest change: {code(found.step.id)}, {markdown(found.step.remedy.says)}",
         f"- write: {code(write_of(found))}",
-        f"- cost: {markdown(said)}",
+        f"- cost: {markdown(_cost(found))}",
     ]
     if one.not_tried:
         lines.append(f"- not tried, since no smaller change: {', '.join(map(code, one.not_tried))}")
     return lines
+
+
+def _cost(one: Tried) -> str:
+    return "; ".join(f"{name}: {one.step.remedy.cost[name]}" for name in COSTS)
 
 
 def _came_to(one: Tried) -> str:
@@ -154,7 +154,7 @@ def _tried_to_dict(one: Tried) -> dict[str, Any]:
         "error_type": one.error_type,
         "why": one_line(one.why),
         "conditions": [one_line(text) for text in one.conditions],
-        "cost": {"accuracy": remedy.cost.accuracy, "speed": remedy.cost.speed, "memory": remedy.cost.memory},
+        "cost": {name: remedy.cost[name] for name in COSTS},
         "evidence": one.evidence,
         "run": one.run_id,
         "seconds": round(one.seconds, 1),

@@ -15,8 +15,7 @@ from hardware import workers
 from hardware.errors import ModelError
 from hardware.testing.checks import all_checks
 from hwcompat.plugins.web_page.seal import SealedPage
-from reports.html.page import hash_source, moment
-from reports.text import printable
+from reports.html.page import environment, hash_source, moment
 
 LARGEST = 64 * 2**20
 """Bytes of a page. A phone holds it several times over while it unpacks: larger ones end tabs before they say why."""
@@ -129,15 +128,4 @@ def _subject(page: SealedPage) -> str:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    def finalize(value: object) -> object:
-        return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=finalize,
-    )
-    return made.get_template("page.html.j2")
+    return environment(_FOLDER).get_template("page.html.j2")

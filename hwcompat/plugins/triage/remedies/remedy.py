@@ -22,24 +22,16 @@ _OTHER_TARGETS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What a remedy takes away, in words."""
-
-    accuracy: str
-    speed: str
-    memory: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Remedy:
     """One change. `size` is smaller for a smaller change; `environment` sets variables, and unsets those whose value
-    is empty; `leaves_out` are checks that ask for what it gives up. `write` is what a user writes to apply it."""
+    is empty; `cost` says what it takes away in accuracy, speed and memory; `leaves_out` are checks that ask for what
+    it gives up. `write` is what a user writes to apply it."""
 
     id: str
     size: int
     says: str
     write: str
-    cost: Cost
+    cost: Mapping[str, str]
     source: str
     targets: tuple[str, ...] = ()
     change: Mapping[str, str] = field(default_factory=dict)
@@ -117,7 +109,7 @@ class Remedies:
 def load_remedies() -> Remedies:
     """The contents of the data file. Raises `KeyError` where a failure names a remedy that isn't there."""
     data = tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))
-    remedies = {entry["id"]: _made(Remedy, entry, cost=Cost(**entry["cost"])) for entry in data["remedy"]}
+    remedies = {entry["id"]: _made(Remedy, entry) for entry in data["remedy"]}
     failures = tuple(_made(Failure, entry) for entry in data["failure"])
     for failure in failures:
         for name in (*failure.likely, *failure.possible):
