@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..machine import Reading
 
 Extra = dict[str, str | int | float | bool]
-
-AMD_VIOLATIONS = {
-    "prochot": "thermal",
-    "socket_thermal": "thermal",
-    "vr_thermal": "thermal",
-    "hbm_thermal": "thermal",
-    "ppt": "power_limit",
-    "gfx_clk_below_host_limit": "clock_below_limit",
-}
-"""What amd-smi calls violations of a limit (amdsmi.h, amdsmi_violation_status_t)."""
 
 
 def number(value: Any) -> float | None:
@@ -167,21 +157,3 @@ def gfx_named(written: Any) -> str | None:
     """The instruction set that a tool names, as `gfx942`."""
     name = text(written)
     return name if name and name.startswith("gfx") and name != "gfx0" and len(name) < 12 else None
-
-
-def mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = "") -> Extra:
-    """What a card in MIG mode adds: its slices. A program is given one slice, so `usable_memory_bytes` is what the
-    smallest has, not what the card has."""
-    facts: Extra = {"mig_enabled": enabled}
-    sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
-    for position, one in enumerate(slices):
-        facts[f"mig_{position}"] = one.get("name") or "a slice without a name"
-        if one.get("memory_bytes"):
-            facts[f"mig_{position}_memory_bytes"] = one["memory_bytes"]
-        if one.get("uuid"):
-            facts[f"mig_{position}_uuid"] = one["uuid"]
-    if enabled and sizes:
-        facts["usable_memory_bytes"] = min(sizes)
-    elif enabled:
-        facts["mig_reason"] = reason or "the card is in MIG mode and has no slice: nothing can run on it"
-    return facts

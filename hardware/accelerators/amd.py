@@ -1,4 +1,4 @@
-"""AMD GPUs through amdsmi, its tools amd-smi and rocm-smi, the files of amdgpu, and the PCI bus without driver.
+"""AMD GPUs through amdsmi, the files of amdgpu, and the PCI bus without driver.
 
 amdsmi prints to stdout and raises `KeyError` while it is imported where libamd_smi.so is missing, and
 `AttributeError` where it is of another version: the library is tried first, and ROCm's own binding before pip's.
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..machine import Reading
 from ._figures import (
-    AMD_VIOLATIONS,
     celsius,
     gfx_named,
     given,
@@ -57,6 +56,16 @@ _VRAM_TYPES = {1: "HBM", 2: "HBM", 3: "HBM", 4: "HBM", 5: "HBM", 10: "DDR", 11: 
     range(17, 24), "GDDR"
 )
 """amdsmi.h, amdsmi_vram_type_t. A fifth HBM is of later versions."""
+
+_VIOLATIONS = {
+    "prochot_thrm": "thermal",
+    "socket_thrm": "thermal",
+    "vr_thrm": "thermal",
+    "hbm_thrm": "thermal",
+    "ppt_pwr": "power_limit",
+    "gfx_clk_below_host_limit": "clock_below_limit",
+}
+"""Violations of a limit, by what follows `active_` (amdsmi.h, amdsmi_violation_status_t)."""
 
 _MICRO = 100_000
 """Limits of power above this are in µW, as since ROCm 6.4; before they were in W."""
@@ -330,28 +339,27 @@ class AmdAccelerators(SourcedAccelerators):
     LIBRARY_SOURCE = AmdsmiSource
     MODULES = ("amdgpu",)
 
-    def further_sources(self) -> tuple[Source, ...]:
+    def files(self) -> tuple[Source, ...]:
         if not (self.module_loaded() or self.machine.may_open("/dev/kfd") is not None or self.on_bus()):
             return ()
-        from ._amd_tools import AmdSmiSource, RocmSmiSource
         from ._amdgpu import AmdgpuSource
 
-        return AmdSmiSource(self.machine), RocmSmiSource(self.machine), AmdgpuSource(self.machine)
+        return (AmdgpuSource(self.machine),)
 
     def opening(self) -> Opening:
         opening = self._library.opening()
         if self.machine.may_open("/dev/kfd") is False:  # it is of group render, and a container has it only if given
             why = "/dev/kfd can't be opened by this user: join group render (and video)"
             return replace(opening, driver=DriverState.DENIED, reason="; ".join(filter(None, [why, opening.reason])))
-        if self.source() is None and self._further:
-            reasons = filter(None, [opening.reason, self._further[-1].count().reason])
+        if not self.sources() and self._files:
+            reasons = filter(None, [opening.reason, self._files[0].count().reason])
             return replace(opening, reason="; ".join(dict.fromkeys(reasons)))
         return opening
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
         from ._visibility import with_visibility
 
-        # The runtime counts devices in the order of KFD's nodes; amdsmi and the tools by address.
+        # The runtime counts devices in the order of KFD's nodes, amdsmi by address.
         nodes = [one.extra_info.get("kfd_node") for one in devices]
         numbers = [node for node in nodes if isinstance(node, int)]
         numbered = numbers == sorted(numbers) and len(numbers) == len(devices)
@@ -364,18 +372,10 @@ class AmdAccelerators(SourcedAccelerators):
 
 def violation_reasons(status: dict[str, Any]) -> tuple[str, ...] | None:
     """Names of the limits that hold the clocks down now; `None` where the device tells of none of them."""
-    names = {
-        "prochot_thrm": AMD_VIOLATIONS["prochot"],
-        "socket_thrm": AMD_VIOLATIONS["socket_thermal"],
-        "vr_thrm": AMD_VIOLATIONS["vr_thermal"],
-        "hbm_thrm": AMD_VIOLATIONS["hbm_thermal"],
-        "ppt_pwr": AMD_VIOLATIONS["ppt"],
-        "gfx_clk_below_host_limit": AMD_VIOLATIONS["gfx_clk_below_host_limit"],
-    }
-    states = {name: status.get(f"active_{name}") for name in names}
+    states = {name: status.get(f"active_{name}") for name in _VIOLATIONS}
     if not any(isinstance(state, bool) for state in states.values()):
         return None
-    return tuple(dict.fromkeys(names[name] for name, state in states.items() if state is True))
+    return tuple(dict.fromkeys(_VIOLATIONS[name] for name, state in states.items() if state is True))
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:

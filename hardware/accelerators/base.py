@@ -216,6 +216,11 @@ class AcceleratorBackend(ABC):
             )
         return pattern.format(index=index)
 
+    def no_such(self, index: int, count: int) -> NoSuchIndex:
+        """The error for an index beyond `count` devices."""
+        known = f"known are 0 to {count - 1}" if count else "the driver lists none"
+        return NoSuchIndex(f"there is no {self.VENDOR_NAME} device {index}", why=known)
+
     def shutdown(self) -> None:  # noqa: B027 - an optional hook
         """Give the vendor's library back. Safe to call twice."""
 

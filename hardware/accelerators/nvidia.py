@@ -1,14 +1,15 @@
-"""NVIDIA GPUs through NVML (nvidia-ml-py), nvidia-smi, a Jetson's files, and the PCI bus without driver."""
+"""NVIDIA GPUs through NVML (nvidia-ml-py), a Jetson's through the kernel's files, and the PCI bus without driver."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..machine import Reading
-from ._figures import Extra, celsius, generation, given, mig_facts, milliwatts, percent, positive, rates, size
+from ._figures import Extra, celsius, generation, given, milliwatts, percent, positive, rates, size
 from ._pci import DISPLAY_CLASS
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex
@@ -17,8 +18,6 @@ PCI_VENDOR_ID = 0x10DE
 
 _HBM_STACK_BITS = 1024
 _FIRST_ARCHITECTURE_WITHOUT_DDR = 5  # Volta; older cards exist with plain DDR memory
-_DRIVER_FOLDERS = ("/proc/driver/nvidia", "/sys/module/nvidia")
-_DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")
 
 _SLICES = "mig_slices"
 """A question that is no function of NVML: name, UUID and memory of each MIG slice of a device."""
@@ -258,7 +257,7 @@ class NvmlSource(LibrarySource):
         mig = self.read(index, "nvmlDeviceGetMigMode").value
         if mig is not None:
             slices = self.read(index, _SLICES) if mig[0] else Reading[Any](value=[])
-            extra.update(mig_facts(bool(mig[0]), slices.value or [], slices.reason))
+            extra.update(_mig_facts(bool(mig[0]), slices.value or [], slices.reason))
         cuda = self.library.ask("nvmlSystemGetCudaDriverVersion_v2").value
         if cuda is not None:
             extra["cuda_driver_version"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
@@ -296,20 +295,10 @@ class NvidiaAccelerators(SourcedAccelerators):
     _library: NvmlSource
     MODULES = ("nvidia",)
 
-    def further_sources(self) -> tuple[Source, ...]:
-        machine = self.machine
-        has_driver = (
-            any(machine.is_folder(path) for path in _DRIVER_FOLDERS)
-            or machine.host().system == "Windows"
-            or any(machine.may_open(path) is not None for path in _DRIVER_NODES)
-        )
-        is_jetson = "nvidia,tegra" in (machine.text("/proc/device-tree/compatible") or "")
-        if not has_driver and not is_jetson:
-            return ()
-        from ._nvidia_smi import NvidiaSmiSource, TegraSource
+    def files(self) -> tuple[Source, ...]:
+        from ._jetson import TegraSource, is_jetson
 
-        tool = (NvidiaSmiSource(machine),) if has_driver else ()
-        return (*tool, TegraSource(machine)) if is_jetson else tool
+        return (TegraSource(self.machine),) if is_jetson(self.machine) else ()
 
     def read(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
         """Any NVML function of device `index`: its answer, or why there is none.
@@ -344,3 +333,21 @@ def _memory_type(extra: Extra, has_own_memory: bool) -> str | None:
         return "HBM"
     modern = isinstance(architecture, int) and _FIRST_ARCHITECTURE_WITHOUT_DDR <= architecture < 100
     return "GDDR" if modern else None
+
+
+def _mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = "") -> Extra:
+    """What a card in MIG mode adds: its slices. A program is given one slice, so `usable_memory_bytes` is what the
+    smallest has, not what the card has."""
+    facts: Extra = {"mig_enabled": enabled}
+    sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
+    for position, one in enumerate(slices):
+        facts[f"mig_{position}"] = one.get("name") or "a slice without a name"
+        if one.get("memory_bytes"):
+            facts[f"mig_{position}_memory_bytes"] = one["memory_bytes"]
+        if one.get("uuid"):
+            facts[f"mig_{position}_uuid"] = one["uuid"]
+    if enabled and sizes:
+        facts["usable_memory_bytes"] = min(sizes)
+    elif enabled:
+        facts["mig_reason"] = reason or "the card is in MIG mode and has no slice: nothing can run on it"
+    return facts
