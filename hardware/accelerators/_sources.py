@@ -308,12 +308,16 @@ class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):
 
     @abstractmethod
     def find(self) -> tuple[AcceleratorInfo, ...]:
-        """Look for devices: those of a driver in the order of their index, then those that only the bus shows."""
+        """Look for devices: those that a driver shows and those that only the bus does (`seen_by`), in order. They
+        get their index afterwards."""
 
     def list_devices(self) -> tuple[AcceleratorInfo, ...]:
         with self._lock:
             if self._devices is None:
-                self._devices = self.find()
+                found = self.find()
+                driven = enumerate(one for one in found if one.seen_by == "driver")
+                others = (one for one in found if one.seen_by != "driver")
+                self._devices = (*(replace(one, index=index) for index, one in driven), *others)
             return self._devices
 
     def driven(self) -> tuple[AcceleratorInfo, ...]:
@@ -336,6 +340,23 @@ class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):
             raise self.no_such(index, len(devices))
         method: Callable[[AcceleratorInfo], Reading[Any]] = getattr(self, what)
         return method(devices[index])
+
+    def obstacles(self) -> list[str]:
+        """What is in the way of using devices, one reason for each that has one."""
+        return [str(one.extra_info["reason"]) for one in self.list_devices() if "reason" in one.extra_info]
+
+    def unseen(
+        self, reason: str, *, on_bus: int | None = None, hardware: HardwareState = HardwareState.ABSENT
+    ) -> VendorFacts:
+        """The facts where no device of the vendor is seen."""
+        return VendorFacts(
+            vendor=self.VENDOR_NAME,
+            hardware=hardware,
+            driver=DriverState.UNKNOWN,
+            library=LibraryState.UNKNOWN,
+            reason=reason,
+            on_bus=on_bus,
+        )
 
     def _silent(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
         return Reading(value=None, reason=f"nothing known here tells the {what} of {device.model}")

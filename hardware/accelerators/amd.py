@@ -39,7 +39,7 @@ from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAcceler
 from .base import AcceleratorInfo, DriverState, LibraryState
 
 if TYPE_CHECKING:
-    from ._amdgpu import Card, Cards
+    from ._amdgpu import AmdCard, AmdgpuSource
 
 _FILE = "libamd_smi.so"
 _ENUMS = {
@@ -208,7 +208,7 @@ class AmdsmiSource(LibrarySource):
 
     NAME = "amdsmi"
     LIBRARY = Amdsmi
-    _cards: Cards | None = None
+    _files: AmdgpuSource | None = None
 
     def _table(self, function: str, index: int) -> Reading[dict[str, Any]]:
         told = self.library.ask(function, index)
@@ -216,13 +216,13 @@ class AmdsmiSource(LibrarySource):
             return Reading(value=None, reason=f"{function} answered no table")
         return told
 
-    def _card(self, index: int) -> Card | None:
+    def _card(self, index: int) -> AmdCard | None:
         address = pci_address(self.library.ask("amdsmi_get_gpu_device_bdf", index).value)
-        if self._cards is None:
-            from ._amdgpu import Cards
+        if self._files is None:
+            from ._amdgpu import AmdgpuSource
 
-            self._cards = Cards(self.machine)
-        return self._cards.at(address)
+            self._files = AmdgpuSource(self.machine)
+        return self._files.at(address)
 
     def temperature(self, index: int) -> Reading[float]:
         reason = ""
@@ -279,7 +279,7 @@ class AmdsmiSource(LibrarySource):
 
     def close(self) -> None:
         super().close()
-        self._cards = None
+        self._files = None
 
     def describe(self, index: int) -> AcceleratorInfo:
         from ._amdgpu import placed

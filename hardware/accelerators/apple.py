@@ -68,10 +68,10 @@ class AppleAccelerators(ListedAccelerators):
         if self.machine.host().system != "Darwin":
             return ()
         chips = [one for one in self._displays() if _is_apples(one)]
-        found = [self._describe_gpu(index, one) for index, one in enumerate(chips)]
+        found = [self._describe_gpu(one) for one in chips]
         engine = self.tool(*_REGISTRY, "H11ANEIn", keep=True).text().value or ""
         if found and re.search(r"<class H11ANE", engine):
-            found.append(self._describe_engine(len(found), engine))
+            found.append(self._describe_engine(engine))
         return tuple(found)
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
@@ -149,7 +149,7 @@ class AppleAccelerators(ListedAccelerators):
         number = whole(size)
         return number * 2**30 if number and unit == "GB" else None
 
-    def _describe_gpu(self, index: int, told: dict[str, Any]) -> AcceleratorInfo:
+    def _describe_gpu(self, told: dict[str, Any]) -> AcceleratorInfo:
         hardware = self._hardware()
         model = words(told.get("sppci_model")) or words(told.get("_name"))
         model = words(hardware.get("chip_type")) if model.startswith("kHW_") else model
@@ -168,7 +168,6 @@ class AppleAccelerators(ListedAccelerators):
             vendor=self.VENDOR_NAME,
             device_type=_GPU,
             model=model or "Apple GPU",
-            index=index,
             compute_capability=family.removeprefix("spdisplays_") or None,
             memory_bytes=self._memory_bytes(),
             memory_type="unified",
@@ -178,7 +177,7 @@ class AppleAccelerators(ListedAccelerators):
             extra_info=extra,
         )
 
-    def _describe_engine(self, index: int, registry: str) -> AcceleratorInfo:
+    def _describe_engine(self, registry: str) -> AcceleratorInfo:
         extra: dict[str, str | int | float | bool] = {"unified_memory": "told with the GPU"}
         cores = whole(_property("ANEDevicePropertyNumANECores", registry))
         kind = _property("ANEDevicePropertyTypeANEArchitectureTypeStr", registry)
@@ -190,7 +189,6 @@ class AppleAccelerators(ListedAccelerators):
             vendor=self.VENDOR_NAME,
             device_type=_NEURAL_ENGINE,
             model="Apple Neural Engine",
-            index=index,
             bus_type="integrated",
             extra_info=extra,
         )

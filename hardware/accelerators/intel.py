@@ -124,7 +124,8 @@ class LevelZeroSource(LibrarySource):
 
             self._files = IntelGpuFiles(self.machine)
         address = pci_address((self.library.ask("device", index).value or {}).get("pci_address"))
-        position = next((at for at, card in enumerate(self._files.cards()) if card.address == address), None)
+        cards = [card.address for card in self._files.cards()]
+        position = cards.index(address) if address in cards else None
         if position is None:
             return told
         found: Reading[Any] = getattr(self._files, what)(position)

@@ -12,7 +12,7 @@ from ..machine import Reading
 from ._figures import Extra, celsius, generation, given, milliwatts, percent, positive, rates, size
 from ._pci import DISPLAY_CLASS
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex
+from .base import AcceleratorInfo, DriverState, LibraryState
 
 PCI_VENDOR_ID = 0x10DE
 
@@ -171,16 +171,7 @@ class NvmlSource(LibrarySource):
     COUNT = "nvmlDeviceGetCount"
 
     def read(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
-        """Any NVML function of device `index`: its answer, or why there is none.
-
-        Raises `NoSuchIndex` (an `IndexError`) beyond the driver's range.
-        """
-        count = self.count()
-        if count.value is None:
-            return count
-        if not 0 <= index < count.value:
-            known = f"known are 0 to {count.value - 1}" if count.value else "the driver lists none"
-            raise NoSuchIndex(f"there is no NVIDIA device {index}", why=known)
+        """Any NVML function of device `index`: its answer, or why there is none."""
         return self.library.ask(function, index, *arguments)
 
     def temperature(self, index: int) -> Reading[float]:
@@ -305,6 +296,11 @@ class NvidiaAccelerators(SourcedAccelerators):
 
         Raises `NoSuchIndex` (an `IndexError`) beyond the driver's range.
         """
+        count = self._library.count()
+        if count.value is None:
+            return count
+        if not 0 <= index < count.value:
+            raise self.no_such(index, count.value)
         return self._library.read(index, function, *arguments)
 
     def opening(self) -> Opening:
