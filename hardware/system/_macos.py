@@ -1,14 +1,13 @@
-"""What macOS's own programs tell of processor, memory and disks: `sysctl`, `vm_stat` and `system_profiler`."""
+"""What macOS's own programs tell of processor, memory modules and disks: `sysctl` and `system_profiler`."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..machine import Machine, Reading
-from ..values import decimal, first_number, from_json, mebibytes, pairs, table, tables, text, whole
-from .info import CoreCluster, CPUInfo, Totals, as_caches, named, of_flags
+from ..values import decimal, first_number, from_json, pairs, table, tables, text, whole
+from .info import CoreCluster, CPUInfo, as_caches, named, of_flags
 
 _INSTRUCTION_SETS = {
     "AdvSIMD": "NEON",
@@ -33,7 +32,7 @@ _INSTRUCTION_SETS = {
 }
 """Names below `hw.optional` of macOS's sysctl: Apple, "Determining instruction set characteristics"."""
 
-SYSCTL = ("sysctl", "hw", "machdep.cpu", "vm.swapusage")
+SYSCTL = ("sysctl", "hw", "machdep.cpu")
 PROFILER = ("system_profiler", "-json", "SPMemoryDataType", "SPNVMeDataType", "SPSerialATADataType")
 
 _said: WeakKeyDictionary[Machine, dict[str, Any]] = WeakKeyDictionary()
@@ -100,21 +99,6 @@ def processor(machine: Machine) -> CPUInfo | None:
         ),
         source="sysctl",
     )
-
-
-def memory(machine: Machine) -> tuple[Totals, str]:
-    """`hw.memsize`, and as available what psutil counts too: pages that are free, speculative or inactive."""
-    told = sysctl(machine)
-    values = told.value or {}
-    pages = machine.run("vm_stat").value or ""
-    size = re.search(r"page size of (\d+) bytes", pages)
-    counts = {name: whole(value.rstrip(".")) for name, value in pairs(pages.splitlines()).items()}
-    parts = [counts.get(f"Pages {name}") for name in ("free", "speculative", "inactive")]
-    unit = whole(size[1], most=2**24) if size else None
-    available = None if unit is None or None in parts else unit * sum(part for part in parts if part is not None)
-    swap = dict(re.findall(r"(total|free) = ([\d.]+)M", values.get("vm.swapusage", "")))
-    swap_total, swap_free = (mebibytes(swap.get(name)) for name in ("total", "free"))
-    return (whole(values.get("hw.memsize"), least=1), available, swap_total, swap_free), told.reason
 
 
 def modules(machine: Machine) -> tuple[str | None, int | None, int | None]:
