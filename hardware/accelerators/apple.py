@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..machine import Reading
+from ..system._macos import profiler
 from ..system.memory import read_memory
-from ..values import after, data_file, from_json, table, tables, whole, words
+from ..values import after, data_file, inside, tables, whole, words
 from ._figures import milliwatts, percent
 from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
@@ -21,7 +22,6 @@ _CHIPS = Path(__file__).with_name("apple_chips.toml")
 _ROOT_ONLY = "powermetrics tells it, to root only"
 _GPU, _NEURAL_ENGINE = "gpu", "npu"
 
-_PROFILE = ("system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
 _REGISTRY = ("ioreg", "-r", "-d", "1", "-w", "0", "-c")
 _POWER = ("powermetrics", "-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_power,thermal")
 
@@ -43,7 +43,7 @@ class AppleAccelerators(ListedAccelerators):
         if self.machine.host().system != "Darwin":
             return self._elsewhere()
         found = self.driven()
-        profile = self.tool(*_PROFILE, keep=True).text()
+        profile = profiler(self.machine)
         registry = self.tool(*_REGISTRY, "AGXAccelerator").text()
         reason, driver = "", DriverState.UNKNOWN
         if found:
@@ -135,10 +135,10 @@ class AppleAccelerators(ListedAccelerators):
         )
 
     def _displays(self) -> list[dict[str, Any]]:
-        return tables(table(from_json(self.tool(*_PROFILE, keep=True).text().value)).get("SPDisplaysDataType"))
+        return tables(inside(profiler(self.machine).value, "SPDisplaysDataType"))
 
     def _hardware(self) -> dict[str, Any]:
-        found = tables(table(from_json(self.tool(*_PROFILE, keep=True).text().value)).get("SPHardwareDataType"))
+        found = tables(inside(profiler(self.machine).value, "SPHardwareDataType"))
         return found[0] if found else {}
 
     def _describe_gpu(self, told: dict[str, Any]) -> AcceleratorInfo:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..machine import Reading
+from ..system._windows import cim
 from ..values import after, table, tables, whole, words
 from ._figures import Extra, celsius, given, percent, watts
 from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice, bound_driver, devices_of, pcie_generation
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
 PCI_VENDOR_ID = 0x17CB
 _TOOLS = ("qaic-util", "/opt/qti-aic/tools/qaic-util")
 _NODE, _CARD, _GPU, _WINDOWS = "FastRPC node", "Cloud AI card", "kernel", "device manager"
-
-_SCRIPT = (
-    "$ProgressPreference='SilentlyContinue'; @{"
-    "pnp=@(Get-CimInstance Win32_PnPEntity -Filter \"PNPClass='Display' OR PNPClass='ComputeAccelerator'\""
-    " | Select-Object Name,Manufacturer,PNPClass,Status);"
-    "video=@(Get-CimInstance Win32_VideoController | Select-Object Name,DriverVersion)"
-    "} | ConvertTo-Json -Depth 3 -Compress"
-)
-"""AdapterRAM is left out: it is a 32-bit number and wrong from 4 GB on."""
-_CIM = ("powershell", "-NoProfile", "-NonInteractive", "-Command", _SCRIPT)
 
 
 class QualcommAccelerators(ListedAccelerators):
@@ -137,7 +128,7 @@ class QualcommAccelerators(ListedAccelerators):
         from ._qualcomm import read_windows
 
         arm = self.machine.host().machine.lower() in ("arm64", "aarch64")
-        return read_windows(self.tool(*_CIM, keep=True).text().value) if arm else ()
+        return read_windows(cim(self.machine).value) if arm else ()
 
     def _on_windows(self, told: WindowsDevice) -> AcceleratorInfo:
         extra: Extra = {"seen_through": _WINDOWS, "unified_memory": True}

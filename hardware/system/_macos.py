@@ -1,4 +1,4 @@
-"""What macOS's own programs tell of processor, memory modules and disks: `sysctl` and `system_profiler`."""
+"""What macOS's own programs tell: `sysctl` of the processor, `system_profiler` of memory modules, disks and GPUs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..machine import Machine, Reading
-from ..values import decimal, first_number, from_json, pairs, table, tables, text, whole
+from ..values import decimal, first_number, from_json, inside, pairs, table, tables, text, whole
 from .info import CoreCluster, CPUInfo, as_caches, named, of_flags
 
 _INSTRUCTION_SETS = {
@@ -33,9 +33,12 @@ _INSTRUCTION_SETS = {
 """Names below `hw.optional` of macOS's sysctl: Apple, "Determining instruction set characteristics"."""
 
 SYSCTL = ("sysctl", "hw", "machdep.cpu")
-PROFILER = ("system_profiler", "-json", "SPMemoryDataType", "SPNVMeDataType", "SPSerialATADataType")
+PROFILER = (
+    *("system_profiler", "-json", "SPMemoryDataType", "SPNVMeDataType", "SPSerialATADataType"),
+    *("SPDisplaysDataType", "SPHardwareDataType"),
+)
 
-_said: WeakKeyDictionary[Machine, dict[str, Any]] = WeakKeyDictionary()
+_said: WeakKeyDictionary[Machine, Reading[dict[str, Any]]] = WeakKeyDictionary()
 
 
 def sysctl(machine: Machine) -> Reading[dict[str, str]]:
@@ -44,11 +47,12 @@ def sysctl(machine: Machine) -> Reading[dict[str, str]]:
     return Reading(value=None if told.value is None else pairs(told.value.splitlines()), reason=told.reason)
 
 
-def profiler(machine: Machine) -> dict[str, Any]:
-    """What `system_profiler` says of memory modules and disks; empty where it says nothing."""
+def profiler(machine: Machine) -> Reading[dict[str, Any]]:
+    """What `system_profiler` says by the names of its types, or why it says nothing."""
     kept = _said.get(machine)
     if kept is None:
-        kept = table(from_json(machine.run(*PROFILER).value))
+        told = machine.run(*PROFILER)
+        kept = Reading(value=None if told.value is None else table(from_json(told.value)), reason=told.reason)
         _said[machine] = kept
     return kept
 
@@ -103,7 +107,7 @@ def processor(machine: Machine) -> CPUInfo | None:
 
 def modules(machine: Machine) -> tuple[str | None, int | None, int | None]:
     """Kind, speed and channels of the memory modules."""
-    modules = tables(profiler(machine).get("SPMemoryDataType"))
+    modules = tables(inside(profiler(machine).value, "SPMemoryDataType"))
     modules = [inner for one in modules for inner in (tables(one.get("_items")) or [one])]
     kinds = sorted({kind for one in modules if (kind := text(one.get("dimm_type")))})
     speeds = [int(speed) for one in modules if (speed := first_number(text(one.get("dimm_speed")))) is not None]
