@@ -126,10 +126,6 @@ class Source(Telemetry[int]):
     def describe(self, index: int) -> AcceleratorInfo:
         """All that it tells of one device; what it doesn't tell is `None`."""
 
-    def is_simulated(self) -> bool:
-        """Whether what it reads calls itself simulated."""
-        return False
-
     def close(self) -> None:
         """Give back what it holds."""
 
@@ -208,7 +204,7 @@ class SourcedAccelerators(AcceleratorBackend):
                 bus_only(one, vendor=self.VENDOR_NAME, device_type=self.device_type_of(one))
                 for one in self.on_bus() or ()
             )
-        found = (source.describe(index) for source in sources for index in range(source.count().value or 0))
+        found = (_described(source, index) for source in sources for index in range(source.count().value or 0))
         return self.finished(tuple(replace(one, index=number) for number, one in enumerate(found)))
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
@@ -248,7 +244,7 @@ class SourcedAccelerators(AcceleratorBackend):
             hardware = HardwareState.UNKNOWN
         else:
             hardware = HardwareState.ABSENT
-        simulated = bool(sources) and sources[0].is_simulated()
+        simulated = bool(sources) and _described(sources[0], 0).simulated
         if simulated:
             reason = f"the {self.VENDOR_NAME} library here calls itself simulated"
         if not listed and not reason:
@@ -290,6 +286,12 @@ class SourcedAccelerators(AcceleratorBackend):
             for source in (self._library, *self._files):
                 source.close()
             self._chosen, self._files, self._bus = (), (), []
+
+
+def _described(source: Source, index: int) -> AcceleratorInfo:
+    """A device of a source. A library that stands in for the real one calls itself simulated."""
+    info = source.describe(index)
+    return replace(info, simulated="simulated" in f"{info.model} {info.driver_version}".lower())
 
 
 class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..machine import Reading
 from ._figures import (
     celsius,
+    generation,
     gfx_named,
     given,
     memory_kind,
@@ -148,24 +149,14 @@ def _library_file() -> str | None:
 
 def _binding(file: str) -> Any:
     """The binding that ROCm brought together with its library, or else the one that pip installed."""
-    if sys.modules.get("amdsmi") is not None:
-        return sys.modules["amdsmi"]
-    for root in _roots() if "amdsmi" not in sys.modules else ():
-        start = root / "share" / "amd_smi" / "amdsmi" / "__init__.py"
-        if not start.is_file() or (Path(file).is_absolute() and not file.startswith(str(root))):
-            continue
-        spec = importlib.util.spec_from_file_location("amdsmi", start, submodule_search_locations=[str(start.parent)])
-        if spec is None or spec.loader is None:
-            continue
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["amdsmi"] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules["amdsmi"]
-            raise
-        return module
-    return importlib.import_module("amdsmi")
+    roots = [root for root in _roots() if not Path(file).is_absolute() or file.startswith(str(root))]
+    folders = [str(root / "share" / "amd_smi") for root in roots]
+    sys.path[:0] = folders
+    try:
+        return importlib.import_module("amdsmi")
+    finally:
+        for folder in folders:
+            sys.path.remove(folder)
 
 
 def _no_binding(error: Exception) -> str:
@@ -274,9 +265,6 @@ class AmdsmiSource(LibrarySource):
             value=None, reason=metrics.reason or violations.reason or "the device doesn't report throttling"
         )
 
-    def is_simulated(self) -> bool:
-        return "simulated" in str((self._table("amdsmi_get_gpu_driver_info", 0).value or {}).get("driver_version"))
-
     def close(self) -> None:
         super().close()
         self._files = None
@@ -290,22 +278,20 @@ class AmdsmiSource(LibrarySource):
         vbios = self._table("amdsmi_get_gpu_vbios_info", index).value or {}
         total = self.library.ask("amdsmi_get_gpu_memory_total", index, "VRAM")
         chip, memory = asic.value or {}, vram.value or {}
-        name, version = text(chip.get("market_name")) or "unknown", text(driver.get("driver_version"))
-        generation = pcie.get("pcie_interface_version") if isinstance(pcie, dict) else None
+        pcie_gen = pcie.get("pcie_interface_version") if isinstance(pcie, dict) else None
         info = AcceleratorInfo(
             vendor="AMD",
             device_type="gpu",
-            model=name,
+            model=text(chip.get("market_name")) or "unknown",
             index=index,
             compute_capability=gfx_named(chip.get("target_graphics_version")),
             memory_bytes=size(total.value) or size(memory.get("vram_size"), 2**20),
             memory_type=_vram_type(memory.get("vram_type")),
-            bus_type="pcie" if generation is not None else None,
-            pcie_gen=generation if isinstance(generation, int) and 1 <= generation <= 9 else None,
+            bus_type="pcie" if pcie_gen is not None else None,
+            pcie_gen=generation(pcie_gen),
             bandwidth_gbps=positive(memory.get("vram_max_bandwidth")),
-            driver_version=version,
+            driver_version=text(driver.get("driver_version")),
             firmware_version=text(vbios.get("version")),
-            simulated="simulated" in f"{name} {version}".lower(),
             extra_info=without(self._extra(index, chip, asic.reason or total.reason)),
         )
         return placed(self.machine, info, self._card(index))

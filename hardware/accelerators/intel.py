@@ -8,7 +8,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..machine import Reading
-from ._figures import celsius, drawn, given, memory_kind, pci_address, percent, rates, share, size, text, without
+from ._figures import (
+    bits_named,
+    celsius,
+    drawn,
+    generation,
+    given,
+    memory_kind,
+    pci_address,
+    percent,
+    rates,
+    share,
+    size,
+    text,
+    without,
+)
 from ._pci import INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState, LibraryState
@@ -165,9 +179,6 @@ class LevelZeroSource(LibrarySource):
         super().close()
         self._files = None
 
-    def is_simulated(self) -> bool:
-        return "simulated" in str((self.library.ask("device", 0).value or {}).get("name")).lower()
-
     def describe(self, index: int) -> AcceleratorInfo:
         device, modules = self.library.ask("device", index), self.library.ask("memory", index)
         told = device.value or {}
@@ -185,7 +196,6 @@ class LevelZeroSource(LibrarySource):
         }
         if integrated:
             extra["reason"] = "it has no memory of its own and uses the machine's"
-        generation = told.get("pcie_gen")
         return AcceleratorInfo(
             vendor="Intel",
             device_type="gpu",
@@ -194,9 +204,8 @@ class LevelZeroSource(LibrarySource):
             memory_bytes=None if integrated else memory,
             memory_type="unified" if integrated else memory_kind(own[0].get("kind")) if own else None,
             bus_type="integrated" if integrated else "pcie" if told else None,
-            pcie_gen=generation if isinstance(generation, int) and 1 <= generation <= 9 and not integrated else None,
+            pcie_gen=None if integrated else generation(told.get("pcie_gen")),
             driver_version=text(told.get("driver_version")),
-            simulated="simulated" in str(told.get("name")).lower(),
             extra_info=without(extra),
         )
 
@@ -257,6 +266,4 @@ class IntelAccelerators(SourcedAccelerators):
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
     """Level Zero's bit set as names, each once. A bit that a newer version adds is shown as its number."""
-    known = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
-    unknown = bits & 0xFFFFFFFF & ~sum(THROTTLE_REASONS)
-    return tuple(dict.fromkeys([*known, *([f"unknown_{unknown:#x}"] if unknown else [])]))
+    return bits_named(bits & 0xFFFFFFFF, THROTTLE_REASONS)

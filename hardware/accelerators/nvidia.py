@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..machine import Reading
-from ._figures import Extra, celsius, generation, given, milliwatts, percent, positive, rates, size
+from ._figures import Extra, bits_named, celsius, generation, given, milliwatts, percent, positive, rates, size
 from ._pci import DISPLAY_CLASS
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState, LibraryState
@@ -158,9 +158,7 @@ def _refused(pynvml: Any, error: Any) -> Opening:
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
     """NVML's bit set as names, each once. A bit that a newer driver adds is shown as its number."""
-    known = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
-    unknown = bits & ~_GPU_IDLE & ~sum(THROTTLE_REASONS)
-    return tuple(dict.fromkeys([*known, *([f"unknown_{unknown:#x}"] if unknown else [])]))
+    return bits_named(bits, THROTTLE_REASONS, silent=_GPU_IDLE)
 
 
 class NvmlSource(LibrarySource):
@@ -206,9 +204,6 @@ class NvmlSource(LibrarySource):
             told = self.read(index, "nvmlDeviceGetCurrentClocksThrottleReasons")
         return given(None if told.value is None else throttle_reasons(told.value), told.reason)
 
-    def is_simulated(self) -> bool:
-        return "simulated" in (self.library.ask("nvmlSystemGetDriverVersion").value or "").lower()
-
     def describe(self, index: int) -> AcceleratorInfo:
         name = self.read(index, "nvmlDeviceGetName")
         extra = self._extra(index)
@@ -231,7 +226,6 @@ class NvmlSource(LibrarySource):
             bandwidth_gbps=self._bandwidth(index, extra.get("memory_bus_bits")),
             driver_version=self.library.ask("nvmlSystemGetDriverVersion").value,
             firmware_version=self.read(index, "nvmlDeviceGetVbiosVersion").value,
-            simulated=self.is_simulated() or "simulated" in (name.value or "").lower(),
             extra_info=extra,
         )
 
