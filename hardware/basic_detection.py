@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import subprocess
 import sys
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .detection import HardwareInfo, detect
 from .front_door import note
-from .plain_text import printable
-from .software import HostInfo, TorchBuild
+from .plain_text import one_line
+from .software import TorchBuild, read_host
 from .system.cpu import CPUInfo
 from .system.memory import MemoryInfo
 
@@ -45,7 +44,7 @@ def detect_somehow() -> HardwareInfo:
     try:
         return detect()
     except Exception as error:  # whatever part it was in: the work that was asked for goes on
-        return _basic(_line(f"{type(error).__name__}: {error}"))
+        return _basic(one_line(f"{type(error).__name__}: {error}", longest=_LONGEST))
 
 
 def inventory_here() -> HardwareInfo:
@@ -58,22 +57,35 @@ def inventory_here() -> HardwareInfo:
 
 def _basic(failure: str) -> HardwareInfo:
     told, why = _asked_torch()
-    devices = tuple(_device(*one) for one in told.get("devices", ()))
-    names = dict.fromkeys(one.vendor for one in devices)
+    devices = tuple(
+        AcceleratorInfo(
+            vendor=vendor,
+            device_type="gpu",
+            model=model,
+            index=index,
+            memory_bytes=memory,
+            extra_info={"told_by": "torch"},
+        )
+        for vendor, model, index, memory in told.get("devices", ())
+    )
     torch = TorchBuild(**told["torch"]) if "torch" in told else TorchBuild(reason=why)
     return HardwareInfo(
-        host=HostInfo(
-            system=platform.system(),
-            release=platform.release(),
-            machine=platform.machine(),
-            python_version=platform.python_version(),
-        ),
+        host=read_host(),
         cpu=CPUInfo(),
         memory=MemoryInfo(
             total_bytes=None, available_bytes=None, swap_total_bytes=None, swap_free_bytes=None, reason=failure
         ),
         accelerators=devices,
-        vendors=tuple(_facts(name) for name in names),
+        vendors=tuple(
+            VendorFacts(
+                vendor=name,
+                hardware=HardwareState.PRESENT,
+                driver=DriverState.OK,
+                library=LibraryState.UNKNOWN,
+                read_through="torch",
+            )
+            for name in dict.fromkeys(one.vendor for one in devices)
+        ),
         torch=torch,
         detection_failure=f"{failure}; what torch says is taken instead"
         + (f", and it fails too: {why}" if why else ""),
@@ -88,33 +100,7 @@ def _asked_torch() -> tuple[dict[str, Any], str]:
         )
         told = json.loads(done.stdout)
     except subprocess.CalledProcessError as error:
-        return {}, _line((error.stderr or "").strip().rpartition("\n")[2] or str(error))
+        return {}, one_line((error.stderr or "").strip().rpartition("\n")[2] or str(error), longest=_LONGEST)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return {}, _line(str(error))
+        return {}, one_line(str(error), longest=_LONGEST)
     return told, ""
-
-
-def _line(text: str) -> str:
-    flat = printable(" ".join(text.split()))
-    return flat if len(flat) <= _LONGEST else flat[: _LONGEST - 1] + "…"
-
-
-def _device(vendor: str, model: str, index: int, memory: int | None) -> AcceleratorInfo:
-    return AcceleratorInfo(
-        vendor=vendor,
-        device_type="gpu",
-        model=model,
-        index=index,
-        memory_bytes=memory,
-        extra_info={"told_by": "torch"},
-    )
-
-
-def _facts(vendor: str) -> VendorFacts:
-    return VendorFacts(
-        vendor=vendor,
-        hardware=HardwareState.PRESENT,
-        driver=DriverState.OK,
-        library=LibraryState.UNKNOWN,
-        read_through="torch",
-    )
