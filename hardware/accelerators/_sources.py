@@ -347,19 +347,6 @@ class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):
         """What is in the way of using devices, one reason for each that has one."""
         return [str(one.extra_info["reason"]) for one in self.list_devices() if "reason" in one.extra_info]
 
-    def unseen(
-        self, reason: str, *, on_bus: int | None = None, hardware: HardwareState = HardwareState.ABSENT
-    ) -> VendorFacts:
-        """The facts where no device of the vendor is seen."""
-        return VendorFacts(
-            vendor=self.VENDOR_NAME,
-            hardware=hardware,
-            driver=DriverState.UNKNOWN,
-            library=LibraryState.UNKNOWN,
-            reason=reason,
-            on_bus=on_bus,
-        )
-
     def _silent(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
         return Reading(value=None, reason=f"nothing known here tells the {what} of {device.model}")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..machine import Reading
-from ..system._macos import profiler
 from ..system.memory import read_memory
 from ..values import after, data_file, inside, tables, whole, words
 from ._figures import milliwatts, percent
@@ -43,7 +42,7 @@ class AppleAccelerators(ListedAccelerators):
         if self.machine.host().system != "Darwin":
             return self._elsewhere()
         found = self.driven()
-        profile = profiler(self.machine)
+        profile = self._profile()
         registry = self.tool(*_REGISTRY, "AGXAccelerator").text()
         reason, driver = "", DriverState.UNKNOWN
         if found:
@@ -134,11 +133,16 @@ class AppleAccelerators(ListedAccelerators):
             reason=f"Metal and Core ML need macOS; this is {system}",
         )
 
+    def _profile(self) -> Reading[dict[str, Any]]:
+        from ..system._macos import profiler
+
+        return profiler(self.machine)
+
     def _displays(self) -> list[dict[str, Any]]:
-        return tables(inside(profiler(self.machine).value, "SPDisplaysDataType"))
+        return tables(inside(self._profile().value, "SPDisplaysDataType"))
 
     def _hardware(self) -> dict[str, Any]:
-        found = tables(inside(profiler(self.machine).value, "SPHardwareDataType"))
+        found = tables(inside(self._profile().value, "SPHardwareDataType"))
         return found[0] if found else {}
 
     def _describe_gpu(self, told: dict[str, Any]) -> AcceleratorInfo:

@@ -163,12 +163,19 @@ class AcceleratorBackend(ABC):
                 driver=DriverState.OK,
                 library=LibraryState.OK,
             )
+        return self.unseen(f"no {self.VENDOR_NAME} device is listed", hardware=HardwareState.UNKNOWN)
+
+    def unseen(
+        self, reason: str, *, on_bus: int | None = None, hardware: HardwareState = HardwareState.ABSENT
+    ) -> VendorFacts:
+        """The facts where no device of the vendor is seen."""
         return VendorFacts(
             vendor=self.VENDOR_NAME,
-            hardware=HardwareState.UNKNOWN,
+            hardware=hardware,
             driver=DriverState.UNKNOWN,
             library=LibraryState.UNKNOWN,
-            reason=f"no {self.VENDOR_NAME} device is listed",
+            reason=reason,
+            on_bus=on_bus,
         )
 
     def told(self, index: int, what: str) -> Reading[Any]:

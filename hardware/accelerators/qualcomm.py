@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..machine import Reading
-from ..system._windows import cim
 from ..values import after, table, tables, whole, words
 from ._figures import Extra, celsius, given, percent, watts
 from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice, bound_driver, devices_of, pcie_generation
@@ -125,6 +124,7 @@ class QualcommAccelerators(ListedAccelerators):
         return self._silent(device, "the utilization")
 
     def _windows_devices(self) -> tuple[WindowsDevice, ...]:
+        from ..system._windows import cim
         from ._qualcomm import read_windows
 
         arm = self.machine.host().machine.lower() in ("arm64", "aarch64")
