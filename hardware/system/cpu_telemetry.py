@@ -38,7 +38,7 @@ class CpuTelemetryReader:
 
     def __init__(self, machine: Machine | None = None) -> None:
         self.machine = machine or LiveMachine()
-        self._looked = False
+        self._times: list[float] | None = None
         self._energy: tuple[float, dict[str, int]] | None = None
         self._throttled: int | None = None
 
@@ -59,9 +59,14 @@ class CpuTelemetryReader:
         return CpuTelemetry(**values, reasons=reasons)
 
     def _use(self) -> Reading[float]:
-        told = self.machine.library(PsutilCpu).ask("cpu_percent")
-        first, self._looked = not self._looked, True
-        return Reading(value=None, reason="known from the second look on") if first else told
+        told = self.machine.library(PsutilCpu).ask("times")
+        if told.value is None:
+            return told
+        before, self._times = self._times, told.value
+        if before is None or told.value[1] <= before[1]:
+            return Reading(value=None, reason="known from the second look on")
+        share = (told.value[0] - before[0]) / (told.value[1] - before[1])
+        return Reading(value=round(100 * min(max(share, 0.0), 1.0), 1))
 
     def _frequency(self) -> Reading[float]:
         """The mean over processors."""
@@ -118,13 +123,16 @@ class PsutilCpu(Library):
     NAME = "psutil_cpu"
 
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        """`cpu_percent`: use of all processors since it was asked before, in percent. `frequency`: in MHz.
-        `temperatures`: the readings of each sensor's chip in °C."""
+        """`times`: seconds that processors spent working, and all of them. `frequency`: in MHz. `temperatures`: the
+        readings of each sensor's chip in °C."""
         try:
             import psutil
 
-            if function == "cpu_percent":
-                return Reading(value=psutil.cpu_percent(interval=None))
+            if function == "times":
+                spent = psutil.cpu_times()._asdict()
+                # Guest time is in user time already.
+                total = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
+                return Reading(value=[total - spent["idle"] - spent.get("iowait", 0.0), total])
             if function == "frequency":
                 told = psutil.cpu_freq()
                 return Reading(value=round(told.current, 1) if told and told.current else None)

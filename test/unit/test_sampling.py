@@ -120,7 +120,7 @@ def test_use_and_power_are_means_since_the_look_before(tmp_path: Path, monkeypat
         f"{zone}/max_energy_range_uj": 10_000_000,
         f"{cpus}/thermal_throttle/core_throttle_count": 7,
     }
-    told = {"cpu_percent": 75.0, "frequency": 3100.0, "temperatures": {"nvme": [90.0], "k10temp": [61.25, 40.0]}}
+    told = {"times": [150, 1160], "frequency": 3100.0, "temperatures": {"nvme": [90.0], "k10temp": [61.25, 40.0]}}
     monkeypatch.setattr(PsutilCpu, "ask", lambda self, function: Reading(value=told[function]))
     reader = CpuTelemetryReader(tree(tmp_path, files))
     first = reader.read()
@@ -128,6 +128,7 @@ def test_use_and_power_are_means_since_the_look_before(tmp_path: Path, monkeypat
     assert "second look" in first.reasons["compute_percent"]
     assert first.temperature_c == pytest.approx(61.2, abs=0.1)
     assert first.frequency_mhz == 3100.0
+    told["times"] = [225, 1260]
     tree(tmp_path, {f"{zone}/energy_uj": 1_000_000})
     second = reader.read()
     assert second.compute_percent == 75.0
