@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
 from typing import Any
 
 from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .detection import HardwareInfo, detect
 from .front_door import note
-from .plain_text import printable
+from .plain_text import one_line
 from .process import Ended, run
-from .software import HostInfo, TorchBuild
+from .software import TorchBuild, read_host
 from .system.cpu import CPUInfo
 from .system.memory import MemoryInfo
 
@@ -45,7 +44,7 @@ def detect_somehow() -> HardwareInfo:
     try:
         return detect()
     except Exception as error:  # whatever part it was in: the work that was asked for goes on
-        return _basic(_line(f"{type(error).__name__}: {error}"))
+        return _basic(one_line(f"{type(error).__name__}: {error}", longest=_LONGEST))
 
 
 def inventory_here() -> HardwareInfo:
@@ -58,22 +57,35 @@ def inventory_here() -> HardwareInfo:
 
 def _basic(failure: str) -> HardwareInfo:
     told, why = _asked_torch()
-    devices = tuple(_device(*one) for one in told.get("devices", ()))
-    names = dict.fromkeys(one.vendor for one in devices)
+    devices = tuple(
+        AcceleratorInfo(
+            vendor=vendor,
+            device_type="gpu",
+            model=model,
+            index=index,
+            memory_bytes=memory,
+            extra_info={"told_by": "torch"},
+        )
+        for vendor, model, index, memory in told.get("devices", ())
+    )
     torch = TorchBuild(**told["torch"]) if "torch" in told else TorchBuild(reason=why)
     return HardwareInfo(
-        host=HostInfo(
-            system=platform.system(),
-            release=platform.release(),
-            machine=platform.machine(),
-            python_version=platform.python_version(),
-        ),
+        host=read_host(),
         cpu=CPUInfo(),
         memory=MemoryInfo(
             total_bytes=None, available_bytes=None, swap_total_bytes=None, swap_free_bytes=None, reason=failure
         ),
         accelerators=devices,
-        vendors=tuple(_facts(name) for name in names),
+        vendors=tuple(
+            VendorFacts(
+                vendor=name,
+                hardware=HardwareState.PRESENT,
+                driver=DriverState.OK,
+                library=LibraryState.UNKNOWN,
+                read_through="torch",
+            )
+            for name in dict.fromkeys(one.vendor for one in devices)
+        ),
         torch=torch,
         detection_failure=f"{failure}; what torch says is taken instead"
         + (f", and it fails too: {why}" if why else ""),
@@ -84,37 +96,11 @@ def _asked_torch() -> tuple[dict[str, Any], str]:
     """What torch lists, or why it doesn't."""
     try:
         done = run([sys.executable, "-P", "-c", _ASK], limit_s=_LIMIT_S)
-        return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, _line(_why(done)))
+        return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, one_line(_why(done), longest=_LONGEST))
     except (OSError, ValueError) as error:
-        return {}, _line(str(error))
+        return {}, one_line(str(error), longest=_LONGEST)
 
 
 def _why(done: Ended) -> str:
     last = done.stderr.strip().rpartition("\n")[2]
     return last if last and not done.timed_out else f"its process {done.how}"
-
-
-def _line(text: str) -> str:
-    flat = printable(" ".join(text.split()))
-    return flat if len(flat) <= _LONGEST else flat[: _LONGEST - 1] + "…"
-
-
-def _device(vendor: str, model: str, index: int, memory: int | None) -> AcceleratorInfo:
-    return AcceleratorInfo(
-        vendor=vendor,
-        device_type="gpu",
-        model=model,
-        index=index,
-        memory_bytes=memory,
-        extra_info={"told_by": "torch"},
-    )
-
-
-def _facts(vendor: str) -> VendorFacts:
-    return VendorFacts(
-        vendor=vendor,
-        hardware=HardwareState.PRESENT,
-        driver=DriverState.OK,
-        library=LibraryState.UNKNOWN,
-        read_through="torch",
-    )

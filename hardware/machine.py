@@ -7,7 +7,6 @@ with its reason.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import threading
@@ -221,23 +220,6 @@ class Tool:
             if self._told is None or old:
                 self._told, self._at = self._machine.run(*self._words), time.monotonic()
             return self._told
-
-    def json(self) -> Reading[Any]:
-        """Its output as JSON. Lines before the first bracket, such as warnings, are left out."""
-        told = self.text()
-        if told.value is None:
-            return told
-        start = min((at for at in (told.value.find("{"), told.value.find("[")) if at >= 0), default=-1)
-        try:
-            value, _ = json.JSONDecoder().raw_decode(told.value, max(start, 0))
-        except (ValueError, RecursionError) as error:
-            return Reading(value=None, reason=f"{self._words[0]} printed no JSON: {error}")
-        return Reading(value=value)
-
-    def forget(self) -> None:
-        """Run it anew next time."""
-        with self._lock:
-            self._told = None
 
 
 def failure(program: str, code: int, said: str) -> str:

@@ -123,9 +123,3 @@ def first_number(said: str | None) -> float | None:
     """The first decimal number in a text, as in `16.0 GT/s PCIe`."""
     match = re.search(r"\d+(?:\.\d+)?", said or "")
     return decimal(match[0]) if match else None
-
-
-def mebibytes(value: object) -> int | None:
-    """Bytes of a number of mebibytes."""
-    number = decimal(value, most=2**40)
-    return None if number is None else int(number * 2**20)

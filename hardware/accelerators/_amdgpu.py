@@ -7,19 +7,17 @@ Sources: the kernel's `Documentation/gpu/amdgpu/driver-misc.rst` and `thermal.rs
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from ..machine import Machine, Reading
+from ._drivers import Card, DriverFiles, driver_version, read_card
 from ._figures import (
+    Extra,
     celsius,
     drawn,
     generation_of,
     given,
     number,
-    pci_address,
     percent,
     positive,
     rates,
@@ -27,8 +25,7 @@ from ._figures import (
     size,
     text,
 )
-from ._pci import AMD_VENDOR_ID, PciNames
-from ._sources import Source
+from ._pci import AMD_VENDOR_ID, pci_name
 from .base import AcceleratorInfo
 
 _DRM = "/sys/class/drm"
@@ -36,8 +33,6 @@ _NODES = "/sys/class/kfd/kfd/topology/nodes"
 _WIDEST_GDDR_BITS = 512
 _FIRST_GFX_WITHOUT_DDR = 10
 _FRAMEBUFFER_HEAPS = (1, 2)
-
-Extra = dict[str, str | int | float | bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +47,9 @@ class Agent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
-    """A GPU of amdgpu. `may_open` is `None` where its render node wasn't given to this container."""
+class AmdCard(Card):
+    """A GPU of amdgpu."""
 
-    path: str
-    address: str
-    device_id: int
-    render: str
-    may_open: bool | None
-    hwmon: str | None
     integrated: bool
     agent: Agent | None
 
@@ -100,69 +89,7 @@ def gfx_name(version: int | None) -> str | None:
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
-def cards(machine: Machine) -> tuple[Card, ...]:
-    """The GPUs that amdgpu drives, in the order of KFD's nodes, and by address where KFD doesn't know them."""
-    known = agents(machine)
-    found = [
-        card
-        for name in machine.names(_DRM) or ()
-        if re.fullmatch(r"card\d+", name) and (card := _card(machine, f"{_DRM}/{name}/device", known)) is not None
-    ]
-    return tuple(
-        sorted(found, key=lambda card: (card.agent is None, card.agent.node if card.agent else 0, card.address))
-    )
-
-
-class Cards:
-    """The cards of a machine, looked for once until they are forgotten: what a card is doesn't change."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._lock = threading.Lock()
-        self._known: tuple[Card, ...] | None = None
-
-    def all(self) -> tuple[Card, ...]:
-        """Every card, in the order of `cards`."""
-        with self._lock:
-            if self._known is None:
-                self._known = cards(self._machine)
-            return self._known
-
-    def at(self, address: object) -> Card | None:
-        """The card at an address on the bus."""
-        return next((one for one in self.all() if one.address == address), None)
-
-    def forget(self) -> None:
-        """Look anew next time."""
-        with self._lock:
-            self._known = None
-
-
-def _card(machine: Machine, path: str, known: Mapping[str, Agent]) -> Card | None:
-    address = pci_address((machine.link(path) or "").rpartition("/")[2])
-    device_id = machine.number(f"{path}/device", 16)
-    driver = (machine.link(f"{path}/driver") or "").rpartition("/")[2]
-    if machine.number(f"{path}/vendor", 16) != AMD_VENDOR_ID or device_id is None or address is None:
-        return None
-    if driver not in ("amdgpu", ""):
-        return None
-    render = next((name for name in machine.names(f"{path}/drm") or () if name.startswith("renderD")), "")
-    monitors = machine.names(f"{path}/hwmon") or ()
-    hwmon = f"{path}/hwmon/{monitors[0]}" if monitors else None
-    return Card(
-        path=path,
-        address=address,
-        device_id=device_id,
-        render=render,
-        may_open=machine.may_open(f"/dev/dri/{render}") if render else None,
-        hwmon=hwmon,
-        # amdgpu_pm.c: only an APU has the voltage of a north bridge.
-        integrated=hwmon is not None and machine.text(f"{hwmon}/in1_label") == "vddnb",
-        agent=known.get(address),
-    )
-
-
-def pool(machine: Machine, card: Card) -> str:
+def pool(machine: Machine, card: AmdCard) -> str:
     """Where a program's memory comes from: `vram`, or `gtt` (the machine's) on an APU with a small carve-out.
 
     KFD tells by the size of its bank (amdgpu_gmc.c, apu_prefer_gtt, since Linux 6.10); without KFD it is `vram`.
@@ -175,7 +102,7 @@ def pool(machine: Machine, card: Card) -> str:
     return "gtt" if abs(told - gtt) < abs(told - (totals["vram"] or 0)) else "vram"
 
 
-def placed(machine: Machine, info: AcceleratorInfo, card: Card | None) -> AcceleratorInfo:
+def placed(machine: Machine, info: AcceleratorInfo, card: AmdCard | None) -> AcceleratorInfo:
     """What a library or tool told of a device, with what only the kernel's files tell: whether it is an APU, whose
     carve-out isn't what a program can have, its node in KFD, and whether it is in a hive."""
     if card is None:
@@ -183,8 +110,8 @@ def placed(machine: Machine, info: AcceleratorInfo, card: Card | None) -> Accele
     extra: Extra = {**info.extra_info}
     if card.agent is not None:
         extra.setdefault("kfd_node", card.agent.node)
-    if card.may_open is False:
-        extra["reason"] = f"/dev/dri/{card.render} can't be opened by this user: join group render"
+    if card.denied:
+        extra["reason"] = card.denied
     bus = "infinity_fabric" if card.agent and card.agent.in_hive else info.bus_type
     if not card.integrated:
         return replace(info, bus_type=bus, extra_info=extra)
@@ -215,37 +142,30 @@ def memory_type(agent: Agent | None) -> str | None:
     return "GDDR" if major >= _FIRST_GFX_WITHOUT_DDR else None
 
 
-class AmdgpuSource(Source):
-    """The files of the driver. A card whose render node isn't in `/dev/dri` wasn't given to this container."""
+class AmdgpuSource(DriverFiles[AmdCard]):
+    """The files of the driver."""
 
     NAME = "sysfs"
+    VENDOR = "AMD"
 
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
-        self._every = Cards(machine)
-
-    def _cards(self) -> tuple[Card, ...]:
-        return tuple(card for card in self._every.all() if card.may_open is not None)
-
-    def close(self) -> None:
-        self._every.forget()
-
-    def count(self) -> Reading[int]:
-        every = self._every.all()
-        listed = sum(card.may_open is not None for card in every)
-        if every and not listed:
-            reason = (
-                "the driver has devices, and /dev/dri has none of their nodes: were they given to this container?"
-            )
-            return Reading(value=None, reason=reason)
-        return given(listed or None, "amdgpu drives no card")
-
-    def _card(self, index: int) -> Reading[Card]:
-        known = self._cards()
-        return given(known[index] if index < len(known) else None, f"device {index} isn't there any more")
+    def look(self) -> tuple[AmdCard, ...]:
+        """In the order of KFD's nodes, and by address where KFD doesn't know them."""
+        known = agents(self.machine)
+        found = []
+        for name in self.machine.names(_DRM) or ():
+            if not re.fullmatch(r"card\d+", name):
+                continue
+            card = read_card(self.machine, f"{_DRM}/{name}", AMD_VENDOR_ID, ("amdgpu", ""))
+            if card is not None:
+                # amdgpu_pm.c: only an APU has the voltage of a north bridge.
+                integrated = card.hwmon is not None and self.machine.text(f"{card.hwmon}/in1_label") == "vddnb"
+                found.append(AmdCard(**asdict(card), integrated=integrated, agent=known.get(card.address)))
+        return tuple(
+            sorted(found, key=lambda card: (card.agent is None, card.agent.node if card.agent else 0, card.address))
+        )
 
     def temperature(self, index: int) -> Reading[float]:
-        card = self._card(index).value
+        card = self.card(index)
         if card is None or card.hwmon is None:
             return Reading(value=None, reason="no sensor of the card is there")
         sensors: dict[str, float] = {}
@@ -257,39 +177,33 @@ class AmdgpuSource(Source):
         return given(None if found is None else celsius(found / 1000), "no sensor of the card answers")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
-        card = self._card(index).value
+        card = self.card(index)
         if card is None:
-            return Reading(value=None, reason=f"device {index} isn't there any more")
+            return self.gone(index)
         which = pool(self.machine, card)
         total = size(self.machine.text(f"{card.path}/mem_info_{which}_total"))
         used = number(self.machine.text(f"{card.path}/mem_info_{which}_used"))
         return given(share(total, None if used is None else int(used)), "amdgpu doesn't report used memory")
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
-        card = self._card(index).value
+        card = self.card(index)
         if card is None:
-            return Reading(value=None, reason=f"device {index} isn't there any more")
+            return self.gone(index)
         compute, memory = (percent(self.machine.text(f"{card.path}/{name}_busy_percent")) for name in ("gpu", "mem"))
         return rates(compute, memory, "amdgpu doesn't report the load of this card")
 
     def power(self, index: int) -> Reading[float]:
-        card = self._card(index).value
+        card = self.card(index)
         if card is None or card.hwmon is None:
             return Reading(value=None, reason="no sensor of the card is there")
         found = (positive(self.machine.text(f"{card.hwmon}/power1_{name}")) for name in ("average", "input"))
         microwatts = next((one for one in found if one is not None), None)
         return given(drawn(None if microwatts is None else microwatts / 1e6), "the card has no sensor of power")
 
-    def describe(self, index: int) -> AcceleratorInfo:
-        card = self._card(index).value
-        if card is None:
-            reason = f"device {index} isn't there any more"
-            return AcceleratorInfo(
-                vendor="AMD", device_type="gpu", model="unknown", index=index, extra_info={"reason": reason}
-            )
+    def described(self, index: int, card: AmdCard) -> AcceleratorInfo:
         read = self.machine.text
         cap = None if card.hwmon is None else positive(read(f"{card.hwmon}/power1_cap"))
-        extra: Extra = {"pci_address": card.address, "pci_device_id": f"{card.device_id:#06x}"}
+        extra = self.extra(card)
         if cap is not None:
             extra["power_limit_w"] = cap / 1e6
         vram = size(read(f"{card.path}/mem_info_vram_total"))
@@ -298,31 +212,22 @@ class AmdgpuSource(Source):
         info = AcceleratorInfo(
             vendor="AMD",
             device_type="gpu",
-            model=text(read(f"{card.path}/product_name")) or _name(self.machine, card),
+            model=text(read(f"{card.path}/product_name"))
+            or pci_name(self.machine, AMD_VENDOR_ID, card.device_id)
+            or f"AMD device {card.device_id:#06x}",
             index=index,
             compute_capability=card.agent.gfx if card.agent else None,
             memory_bytes=vram,
             memory_type=memory_type(card.agent),
             bus_type="pcie",
             pcie_gen=generation_of(read(f"{card.path}/max_link_speed")),
-            driver_version=driver_version(self.machine),
+            driver_version=driver_version(self.machine, "amdgpu")
+            if self.machine.is_folder("/sys/module/amdgpu")
+            else None,
             firmware_version=text(read(f"{card.path}/vbios_version")),
             extra_info=extra,
         )
         return placed(self.machine, info, card)
-
-
-def driver_version(machine: Machine) -> str | None:
-    """The version of amdgpu; one that came with the kernel has the kernel's."""
-    if not machine.is_folder("/sys/module/amdgpu"):
-        return None
-    return text(machine.text("/sys/module/amdgpu/version")) or f"Linux {machine.host().release}"
-
-
-def _name(machine: Machine, card: Card) -> str:
-    told: Any = machine.library(PciNames).ask("names", [[AMD_VENDOR_ID, card.device_id]]).value or []
-    names = [name for vendor, device, name in told if (vendor, device) == (AMD_VENDOR_ID, card.device_id)]
-    return names[0] if names else f"AMD device {card.device_id:#06x}"
 
 
 def _properties(lines: str | None) -> dict[str, int]:

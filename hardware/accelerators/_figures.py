@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..machine import Reading
+from ..values import decimal, whole
 
 Extra = dict[str, str | int | float | bool]
 
-AMD_VIOLATIONS = {
-    "prochot": "thermal",
-    "socket_thermal": "thermal",
-    "vr_thermal": "thermal",
-    "hbm_thermal": "thermal",
-    "ppt": "power_limit",
-    "gfx_clk_below_host_limit": "clock_below_limit",
-}
-"""What amd-smi calls violations of a limit (amdsmi.h, amdsmi_violation_status_t)."""
-
 
 def number(value: Any) -> float | None:
-    """A finite number as tools write it: `12`, `"12.5 W"`, `{"value": 12, "unit": "W"}`; `None` for anything else."""
-    if isinstance(value, dict):
-        value = value.get("value")
+    """A number as drivers and tools write it: `12`, `"12.5 W"`; `None` for anything else."""
     if isinstance(value, str):
-        words = value.replace("%", " ").replace("(", " ").split()
-        value = words[0] if words else ""
-    if isinstance(value, bool) or value is None or isinstance(value, list | dict):
-        return None
-    try:
-        found = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return found if math.isfinite(found) and abs(found) < _MOST else None
+        value = next(iter(value.split()), None)
+    return decimal(value, least=-_MOST, most=_MOST)
 
 
 _MOST = 2.0**62
@@ -151,7 +132,7 @@ def pci_address(value: Any) -> str | None:
 
 def generation(told: Any) -> int | None:
     """A generation of PCI Express that exists."""
-    return told if isinstance(told, int) and not isinstance(told, bool) and 1 <= told <= 9 else None
+    return whole(told, least=1, most=9)
 
 
 def generation_of(gigatransfers: Any) -> int | None:
@@ -169,19 +150,9 @@ def gfx_named(written: Any) -> str | None:
     return name if name and name.startswith("gfx") and name != "gfx0" and len(name) < 12 else None
 
 
-def mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = "") -> Extra:
-    """What a card in MIG mode adds: its slices. A program is given one slice, so `usable_memory_bytes` is what the
-    smallest has, not what the card has."""
-    facts: Extra = {"mig_enabled": enabled}
-    sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
-    for position, one in enumerate(slices):
-        facts[f"mig_{position}"] = one.get("name") or "a slice without a name"
-        if one.get("memory_bytes"):
-            facts[f"mig_{position}_memory_bytes"] = one["memory_bytes"]
-        if one.get("uuid"):
-            facts[f"mig_{position}_uuid"] = one["uuid"]
-    if enabled and sizes:
-        facts["usable_memory_bytes"] = min(sizes)
-    elif enabled:
-        facts["mig_reason"] = reason or "the card is in MIG mode and has no slice: nothing can run on it"
-    return facts
+def bits_named(bits: int, names: Mapping[int, str], *, silent: int = 0) -> tuple[str, ...]:
+    """A set of bits as the names of those that are set, each once. One without a name, that isn't in `silent`, is
+    shown as its number."""
+    unknown = bits & ~silent & ~sum(names)
+    known = [name for bit, name in names.items() if bits & bit]
+    return tuple(dict.fromkeys([*known, *([f"unknown_{unknown:#x}"] if unknown else [])]))

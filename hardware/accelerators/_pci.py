@@ -150,6 +150,12 @@ def _named(devices: list[PciDevice], machine: Machine) -> tuple[PciDevice, ...]:
     return tuple(named)
 
 
+def pci_name(machine: Machine, vendor_id: int, device_id: int) -> str | None:
+    """A device's name in the PCI id database."""
+    told: Any = machine.library(PciNames).ask("names", [[vendor_id, device_id]]).value or []
+    return next((name for vendor, device, name in told if (vendor, device) == (vendor_id, device_id)), None)
+
+
 class PciNames(Library):
     """The PCI id database (pci.ids), which the system's packages bring."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..machine import Library, Machine, Reading
-from ..values import after, from_json, table, tables, words
+from ..values import after, table, tables, words
 
 FASTRPC_NODES = ("fastrpc-cdsp", "fastrpc-cdsp-secure", "cdsprpc-smd", "adsprpc-smd", "adsprpc-smd-secure")
 """Nodes through which a program reaches the compute DSP: the mainline kernel's, then those of Qualcomm's kernels."""
@@ -85,9 +85,9 @@ def read_adreno(machine: Machine) -> str:
     return ""
 
 
-def read_windows(text: str | None) -> tuple[WindowsDevice, ...]:
-    """Qualcomm's devices out of what CIM prints."""
-    data = table(from_json(text))
+def read_windows(told: object) -> tuple[WindowsDevice, ...]:
+    """Qualcomm's devices out of what CIM tells."""
+    data = table(told)
     drivers = {words(one.get("Name")): words(one.get("DriverVersion")) for one in tables(data.get("video"))}
     return tuple(
         WindowsDevice(
@@ -97,7 +97,7 @@ def read_windows(text: str | None) -> tuple[WindowsDevice, ...]:
             works=words(one.get("Status")) == "OK",
             driver=drivers.get(words(one.get("Name")), ""),
         )
-        for one in tables(data.get("pnp"))
+        for one in tables(data.get("devices"))
         if "qualcomm" in f"{one.get('Name')} {one.get('Manufacturer')}".lower() and words(one.get("Name"))
     )
 

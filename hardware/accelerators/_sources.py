@@ -1,6 +1,6 @@
-"""How a vendor's devices are read: through its library, its tools, the kernel's files, or else the bus alone.
+"""How a vendor's devices are read: through its library or its one tool, the kernel's files, or else the bus alone.
 
-A vendor with several ways to read the same devices is a `SourcedAccelerators`, one whose devices lie in several
+A vendor whose library and driver list the same devices is a `SourcedAccelerators`, one whose devices lie in several
 places a `ListedAccelerators`. Both have a reason for each figure that isn't there.
 """
 
@@ -10,9 +10,9 @@ import importlib.util
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from ..errors import UsageError, echo
 from ..machine import Library, Machine, Reading, Tool
@@ -25,10 +25,11 @@ from .base import (
     DriverState,
     HardwareState,
     LibraryState,
-    NoSuchIndex,
     VendorFacts,
     bus_only,
 )
+
+Device = TypeVar("Device")
 
 _OPENING = "opening"
 """The question that is no function of a library: the state of library and driver, and why it doesn't start."""
@@ -80,14 +81,39 @@ class OpenedOnce(Library):
         """The answer of one function of the library, which was started."""
 
 
-class Source(ABC):
-    """One way to read a vendor's devices. Devices are numbered from 0 in an order that the source keeps.
+class Telemetry(ABC, Generic[Device]):
+    """The metrics of one device: a figure, or the reason why there is none."""
 
-    Answers are `Reading`s: a figure, or the reason why there is none.
-    """
+    def temperature(self, device: Device, /) -> Reading[float]:
+        """°C."""
+        return self._silent(device, "temperature")
+
+    def memory(self, device: Device, /) -> Reading[dict[str, int]]:
+        """`total`, `used` and `free` in bytes."""
+        return self._silent(device, "used memory")
+
+    def utilization(self, device: Device, /) -> Reading[dict[str, float | None]]:
+        """`compute` and `memory` in percent; one that isn't told is `None`."""
+        return self._silent(device, "utilization")
+
+    def power(self, device: Device, /) -> Reading[float]:
+        """W."""
+        return self._silent(device, "power")
+
+    def throttle(self, device: Device, /) -> Reading[tuple[str, ...]]:
+        """Why the clocks are held down; empty if they aren't."""
+        return self._silent(device, "throttling")
+
+    @abstractmethod
+    def _silent(self, device: Device, what: str) -> Reading[Any]:
+        """No figure, and why."""
+
+
+class Source(Telemetry[int]):
+    """One way to read a vendor's devices. Devices are numbered from 0 in an order that the source keeps."""
 
     NAME: ClassVar[str]
-    """What a person calls it: `amd-smi`, `sysfs` …"""
+    """What a person calls it: `NVML`, `sysfs` …"""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -100,34 +126,10 @@ class Source(ABC):
     def describe(self, index: int) -> AcceleratorInfo:
         """All that it tells of one device; what it doesn't tell is `None`."""
 
-    def temperature(self, index: int) -> Reading[float]:
-        """°C."""
-        return self._silent("temperature")
-
-    def memory(self, index: int) -> Reading[dict[str, int]]:
-        """`total`, `used` and `free` in bytes."""
-        return self._silent("used memory")
-
-    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
-        """`compute` and `memory` in percent; one that isn't told is `None`."""
-        return self._silent("utilization")
-
-    def power(self, index: int) -> Reading[float]:
-        """W."""
-        return self._silent("power")
-
-    def throttle(self, index: int) -> Reading[tuple[str, ...]]:
-        """Why the clocks are held down; empty if they aren't."""
-        return self._silent("throttling")
-
-    def is_simulated(self) -> bool:
-        """Whether what it reads calls itself simulated."""
-        return False
-
-    def close(self) -> None:  # noqa: B027 - an optional hook
+    def close(self) -> None:
         """Give back what it holds."""
 
-    def _silent(self, what: str) -> Reading[Any]:
+    def _silent(self, device: int, what: str) -> Reading[Any]:
         return Reading(value=None, reason=f"{self.NAME} doesn't report {what}")
 
 
@@ -158,8 +160,8 @@ class LibrarySource(Source):
 
 
 class SourcedAccelerators(AcceleratorBackend):
-    """A vendor whose devices come from the first source that lists any, its library before others, or else from the
-    bus. Without a sign of the vendor nothing but its library is asked."""
+    """A vendor whose devices come from its library, or else from the kernel's files, or else from the bus alone.
+    Without a sign of the vendor nothing but its library is asked."""
 
     PCI_VENDOR_ID: ClassVar[int]
     LIBRARY_SOURCE: ClassVar[type[LibrarySource]]
@@ -170,43 +172,43 @@ class SourcedAccelerators(AcceleratorBackend):
     def __init__(self, machine: Machine | None = None) -> None:
         super().__init__(machine)
         self._library = self.LIBRARY_SOURCE(self.machine)
-        self._further: tuple[Source, ...] = ()
-        self._chosen: Source | None = None
+        self._files: tuple[Source, ...] = ()
+        self._chosen: tuple[Source, ...] = ()
         self._bus: list[tuple[PciDevice, ...] | None] = []
         self._lock = threading.RLock()
 
     @abstractmethod
-    def further_sources(self) -> tuple[Source, ...]:
-        """The sources after the library, in order; none where nothing of the vendor is seen."""
+    def files(self) -> tuple[Source, ...]:
+        """The kernel's files: of the devices that the library lists too, then of those that it doesn't. None where
+        nothing of the vendor is seen."""
 
-    def source(self) -> Source | None:
-        """The first source that lists a device; it is kept until `shutdown`."""
+    def sources(self) -> tuple[Source, ...]:
+        """What lists the devices, in the order of their numbers; it is kept until `shutdown`."""
         with self._lock:
-            if self._chosen is None and self._library.count().value:
-                self._chosen = self._library
-            if self._chosen is None:
-                self._further = self._further or self.further_sources()
-                self._chosen = next((one for one in self._further if one.count().value), None)
+            if not self._chosen:
+                files = self._files = self._files or self.files()
+                first = (self._library,) if self._library.count().value else files[:1]
+                self._chosen = tuple(one for one in (*first, *files[1:]) if one.count().value)
             return self._chosen
 
     def is_available(self) -> bool:
         return self.get_device_count() > 0
 
     def get_device_count(self) -> int:
-        source = self.source()
-        return 0 if source is None else source.count().value or 0
+        return sum(source.count().value or 0 for source in self.sources())
 
     def list_devices(self) -> tuple[AcceleratorInfo, ...]:
-        source = self.source()
-        if source is None:
+        sources = self.sources()
+        if not sources:
             return tuple(
                 bus_only(one, vendor=self.VENDOR_NAME, device_type=self.device_type_of(one))
                 for one in self.on_bus() or ()
             )
-        return self.finished(tuple(source.describe(index) for index in range(source.count().value or 0)))
+        found = (_described(source, index) for source in sources for index in range(source.count().value or 0))
+        return self.finished(tuple(replace(one, index=number) for number, one in enumerate(found)))
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
-        """The devices of the source with what only the vendor as a whole can tell."""
+        """The devices of the sources with what only the vendor as a whole can tell."""
         return devices
 
     def device_type_of(self, device: PciDevice) -> str:
@@ -227,10 +229,10 @@ class SourcedAccelerators(AcceleratorBackend):
         return any(self.machine.is_folder(f"/sys/module/{name}") for name in self.MODULES)
 
     def facts(self) -> VendorFacts:
-        source, on_bus, loaded = self.source(), self.on_bus(), self.module_loaded()
+        sources, on_bus, loaded = self.sources(), self.on_bus(), self.module_loaded()
         opening = self.opening()
         library, driver, reason = opening.library, opening.driver, opening.reason
-        listed = 0 if source is None else source.count().value or 0
+        listed = self.get_device_count()
         if library is LibraryState.MISSING and driver is DriverState.UNKNOWN and loaded is not None:
             driver = DriverState.OK if loaded else DriverState.MISSING
         if listed and driver is not DriverState.DENIED:
@@ -242,7 +244,7 @@ class SourcedAccelerators(AcceleratorBackend):
             hardware = HardwareState.UNKNOWN
         else:
             hardware = HardwareState.ABSENT
-        simulated = source is not None and source.is_simulated()
+        simulated = bool(sources) and _described(sources[0], 0).simulated
         if simulated:
             reason = f"the {self.VENDOR_NAME} library here calls itself simulated"
         if not listed and not reason:
@@ -259,7 +261,7 @@ class SourcedAccelerators(AcceleratorBackend):
             reason="; ".join(filter(None, [reason, fewer])),
             on_bus=None if on_bus is None else len(on_bus),
             simulated=simulated,
-            read_through="" if source is None else source.NAME,
+            read_through=", ".join(source.NAME for source in sources),
         )
 
     def opening(self) -> Opening:
@@ -267,26 +269,32 @@ class SourcedAccelerators(AcceleratorBackend):
         return self._library.opening()
 
     def told(self, index: int, what: str) -> Reading[Any]:
-        source = self.source()
-        if source is None:
+        sources = self.sources()
+        if not sources:
             return Reading(value=None, reason=self.opening().reason or f"no {self.VENDOR_NAME} device is listed")
-        count = source.count().value or 0
-        if not 0 <= index < count:
-            raise NoSuchIndex(
-                f"there is no {self.VENDOR_NAME} device {index}",
-                why=f"known are 0 to {count - 1}" if count else "none is listed any more",
-            )
-        method: Callable[[int], Reading[Any]] = getattr(source, what)
-        return method(index)
+        left = index
+        for source in sources:
+            count = source.count().value or 0
+            if 0 <= left < count:
+                method: Callable[[int], Reading[Any]] = getattr(source, what)
+                return method(left)
+            left -= count
+        raise self.no_such(index, index - left)
 
     def shutdown(self) -> None:
         with self._lock:
-            for source in (self._library, *self._further):
+            for source in (self._library, *self._files):
                 source.close()
-            self._chosen, self._further, self._bus = None, (), []
+            self._chosen, self._files, self._bus = (), (), []
 
 
-class ListedAccelerators(AcceleratorBackend):
+def _described(source: Source, index: int) -> AcceleratorInfo:
+    """A device of a source. A library that stands in for the real one calls itself simulated."""
+    info = source.describe(index)
+    return replace(info, simulated="simulated" in f"{info.model} {info.driver_version}".lower())
+
+
+class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):
     """A vendor that finds its devices once; those with an index are the driver's, numbered from 0."""
 
     def __init__(self, machine: Machine | None = None) -> None:
@@ -302,12 +310,16 @@ class ListedAccelerators(AcceleratorBackend):
 
     @abstractmethod
     def find(self) -> tuple[AcceleratorInfo, ...]:
-        """Look for devices: those of a driver in the order of their index, then those that only the bus shows."""
+        """Look for devices: those that a driver shows and those that only the bus does (`seen_by`), in order. They
+        get their index afterwards."""
 
     def list_devices(self) -> tuple[AcceleratorInfo, ...]:
         with self._lock:
             if self._devices is None:
-                self._devices = self.find()
+                found = self.find()
+                driven = enumerate(one for one in found if one.seen_by == "driver")
+                others = (one for one in found if one.seen_by != "driver")
+                self._devices = (*(replace(one, index=index) for index, one in driven), *others)
             return self._devices
 
     def driven(self) -> tuple[AcceleratorInfo, ...]:
@@ -327,33 +339,16 @@ class ListedAccelerators(AcceleratorBackend):
     def told(self, index: int, what: str) -> Reading[Any]:
         devices = self.driven()
         if not 0 <= index < len(devices):
-            known = f"known are 0 to {len(devices) - 1}" if devices else "the driver lists none"
-            raise NoSuchIndex(f"there is no {self.VENDOR_NAME} device {index}", why=known)
+            raise self.no_such(index, len(devices))
         method: Callable[[AcceleratorInfo], Reading[Any]] = getattr(self, what)
         return method(devices[index])
 
-    def temperature(self, device: AcceleratorInfo) -> Reading[float]:
-        """°C."""
-        return self._silent(device, "its temperature")
-
-    def memory(self, device: AcceleratorInfo) -> Reading[dict[str, int]]:
-        """`total`, `used` and `free` in bytes."""
-        return self._silent(device, "its used memory")
-
-    def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float | None]]:
-        """`compute` and `memory` in percent; one that isn't told is left out."""
-        return self._silent(device, "its utilization")
-
-    def power(self, device: AcceleratorInfo) -> Reading[float]:
-        """W."""
-        return self._silent(device, "its power")
-
-    def throttle(self, device: AcceleratorInfo) -> Reading[tuple[str, ...]]:
-        """Why the clocks are held down; empty if they aren't."""
-        return self._silent(device, "why it throttles")
+    def obstacles(self) -> list[str]:
+        """What is in the way of using devices, one reason for each that has one."""
+        return [str(one.extra_info["reason"]) for one in self.list_devices() if "reason" in one.extra_info]
 
     def _silent(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
-        return Reading(value=None, reason=f"nothing known here tells {what} of {device.model}")
+        return Reading(value=None, reason=f"nothing known here tells the {what} of {device.model}")
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
         if not self.DEVICE_STRINGS:

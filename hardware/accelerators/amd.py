@@ -1,4 +1,4 @@
-"""AMD GPUs through amdsmi, its tools amd-smi and rocm-smi, the files of amdgpu, and the PCI bus without driver.
+"""AMD GPUs through amdsmi, the files of amdgpu, and the PCI bus without driver.
 
 amdsmi prints to stdout and raises `KeyError` while it is imported where libamd_smi.so is missing, and
 `AttributeError` where it is of another version: the library is tried first, and ROCm's own binding before pip's.
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..machine import Reading
 from ._figures import (
-    AMD_VIOLATIONS,
     celsius,
+    generation,
     gfx_named,
     given,
     memory_kind,
@@ -37,10 +37,10 @@ from ._figures import (
 )
 from ._pci import AMD_VENDOR_ID
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState, says_simulated
+from .base import AcceleratorInfo, DriverState, LibraryState
 
 if TYPE_CHECKING:
-    from ._amdgpu import Card, Cards
+    from ._amdgpu import AmdCard, AmdgpuSource
 
 _FILE = "libamd_smi.so"
 _ENUMS = {
@@ -57,6 +57,16 @@ _VRAM_TYPES = {1: "HBM", 2: "HBM", 3: "HBM", 4: "HBM", 5: "HBM", 10: "DDR", 11: 
     range(17, 24), "GDDR"
 )
 """amdsmi.h, amdsmi_vram_type_t. A fifth HBM is of later versions."""
+
+_VIOLATIONS = {
+    "prochot_thrm": "thermal",
+    "socket_thrm": "thermal",
+    "vr_thrm": "thermal",
+    "hbm_thrm": "thermal",
+    "ppt_pwr": "power_limit",
+    "gfx_clk_below_host_limit": "clock_below_limit",
+}
+"""Violations of a limit, by what follows `active_` (amdsmi.h, amdsmi_violation_status_t)."""
 
 _MICRO = 100_000
 """Limits of power above this are in µW, as since ROCm 6.4; before they were in W."""
@@ -139,24 +149,14 @@ def _library_file() -> str | None:
 
 def _binding(file: str) -> Any:
     """The binding that ROCm brought together with its library, or else the one that pip installed."""
-    if sys.modules.get("amdsmi") is not None:
-        return sys.modules["amdsmi"]
-    for root in _roots() if "amdsmi" not in sys.modules else ():
-        start = root / "share" / "amd_smi" / "amdsmi" / "__init__.py"
-        if not start.is_file() or (Path(file).is_absolute() and not file.startswith(str(root))):
-            continue
-        spec = importlib.util.spec_from_file_location("amdsmi", start, submodule_search_locations=[str(start.parent)])
-        if spec is None or spec.loader is None:
-            continue
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["amdsmi"] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules["amdsmi"]
-            raise
-        return module
-    return importlib.import_module("amdsmi")
+    roots = [root for root in _roots() if not Path(file).is_absolute() or file.startswith(str(root))]
+    folders = [str(root / "share" / "amd_smi") for root in roots]
+    sys.path[:0] = folders
+    try:
+        return importlib.import_module("amdsmi")
+    finally:
+        for folder in folders:
+            sys.path.remove(folder)
 
 
 def _no_binding(error: Exception) -> str:
@@ -199,7 +199,7 @@ class AmdsmiSource(LibrarySource):
 
     NAME = "amdsmi"
     LIBRARY = Amdsmi
-    _cards: Cards | None = None
+    _files: AmdgpuSource | None = None
 
     def _table(self, function: str, index: int) -> Reading[dict[str, Any]]:
         told = self.library.ask(function, index)
@@ -207,13 +207,13 @@ class AmdsmiSource(LibrarySource):
             return Reading(value=None, reason=f"{function} answered no table")
         return told
 
-    def _card(self, index: int) -> Card | None:
+    def _card(self, index: int) -> AmdCard | None:
         address = pci_address(self.library.ask("amdsmi_get_gpu_device_bdf", index).value)
-        if self._cards is None:
-            from ._amdgpu import Cards
+        if self._files is None:
+            from ._amdgpu import AmdgpuSource
 
-            self._cards = Cards(self.machine)
-        return self._cards.at(address)
+            self._files = AmdgpuSource(self.machine)
+        return self._files.at(address)
 
     def temperature(self, index: int) -> Reading[float]:
         reason = ""
@@ -265,12 +265,9 @@ class AmdsmiSource(LibrarySource):
             value=None, reason=metrics.reason or violations.reason or "the device doesn't report throttling"
         )
 
-    def is_simulated(self) -> bool:
-        return says_simulated((self._table("amdsmi_get_gpu_driver_info", 0).value or {}).get("driver_version"))
-
     def close(self) -> None:
         super().close()
-        self._cards = None
+        self._files = None
 
     def describe(self, index: int) -> AcceleratorInfo:
         from ._amdgpu import placed
@@ -281,22 +278,20 @@ class AmdsmiSource(LibrarySource):
         vbios = self._table("amdsmi_get_gpu_vbios_info", index).value or {}
         total = self.library.ask("amdsmi_get_gpu_memory_total", index, "VRAM")
         chip, memory = asic.value or {}, vram.value or {}
-        name, version = text(chip.get("market_name")) or "unknown", text(driver.get("driver_version"))
-        generation = pcie.get("pcie_interface_version") if isinstance(pcie, dict) else None
+        pcie_gen = pcie.get("pcie_interface_version") if isinstance(pcie, dict) else None
         info = AcceleratorInfo(
             vendor="AMD",
             device_type="gpu",
-            model=name,
+            model=text(chip.get("market_name")) or "unknown",
             index=index,
             compute_capability=gfx_named(chip.get("target_graphics_version")),
             memory_bytes=size(total.value) or size(memory.get("vram_size"), 2**20),
             memory_type=_vram_type(memory.get("vram_type")),
-            bus_type="pcie" if generation is not None else None,
-            pcie_gen=generation if isinstance(generation, int) and 1 <= generation <= 9 else None,
+            bus_type="pcie" if pcie_gen is not None else None,
+            pcie_gen=generation(pcie_gen),
             bandwidth_gbps=positive(memory.get("vram_max_bandwidth")),
-            driver_version=version,
+            driver_version=text(driver.get("driver_version")),
             firmware_version=text(vbios.get("version")),
-            simulated=says_simulated(name, version),
             extra_info=without(self._extra(index, chip, asic.reason or total.reason)),
         )
         return placed(self.machine, info, self._card(index))
@@ -330,28 +325,27 @@ class AmdAccelerators(SourcedAccelerators):
     LIBRARY_SOURCE = AmdsmiSource
     MODULES = ("amdgpu",)
 
-    def further_sources(self) -> tuple[Source, ...]:
+    def files(self) -> tuple[Source, ...]:
         if not (self.module_loaded() or self.machine.may_open("/dev/kfd") is not None or self.on_bus()):
             return ()
-        from ._amd_tools import AmdSmiSource, RocmSmiSource
         from ._amdgpu import AmdgpuSource
 
-        return AmdSmiSource(self.machine), RocmSmiSource(self.machine), AmdgpuSource(self.machine)
+        return (AmdgpuSource(self.machine),)
 
     def opening(self) -> Opening:
         opening = self._library.opening()
         if self.machine.may_open("/dev/kfd") is False:  # it is of group render, and a container has it only if given
             why = "/dev/kfd can't be opened by this user: join group render (and video)"
             return replace(opening, driver=DriverState.DENIED, reason="; ".join(filter(None, [why, opening.reason])))
-        if self.source() is None and self._further:
-            reasons = filter(None, [opening.reason, self._further[-1].count().reason])
+        if not self.sources() and self._files:
+            reasons = filter(None, [opening.reason, self._files[0].count().reason])
             return replace(opening, reason="; ".join(dict.fromkeys(reasons)))
         return opening
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
         from ._visibility import with_visibility
 
-        # The runtime counts devices in the order of KFD's nodes; amdsmi and the tools by address.
+        # The runtime counts devices in the order of KFD's nodes, amdsmi by address.
         nodes = [one.extra_info.get("kfd_node") for one in devices]
         numbers = [node for node in nodes if isinstance(node, int)]
         numbered = numbers == sorted(numbers) and len(numbers) == len(devices)
@@ -364,18 +358,10 @@ class AmdAccelerators(SourcedAccelerators):
 
 def violation_reasons(status: dict[str, Any]) -> tuple[str, ...] | None:
     """Names of the limits that hold the clocks down now; `None` where the device tells of none of them."""
-    names = {
-        "prochot_thrm": AMD_VIOLATIONS["prochot"],
-        "socket_thrm": AMD_VIOLATIONS["socket_thermal"],
-        "vr_thrm": AMD_VIOLATIONS["vr_thermal"],
-        "hbm_thrm": AMD_VIOLATIONS["hbm_thermal"],
-        "ppt_pwr": AMD_VIOLATIONS["ppt"],
-        "gfx_clk_below_host_limit": AMD_VIOLATIONS["gfx_clk_below_host_limit"],
-    }
-    states = {name: status.get(f"active_{name}") for name in names}
+    states = {name: status.get(f"active_{name}") for name in _VIOLATIONS}
     if not any(isinstance(state, bool) for state in states.values()):
         return None
-    return tuple(dict.fromkeys(names[name] for name, state in states.items() if state is True))
+    return tuple(dict.fromkeys(_VIOLATIONS[name] for name, state in states.items() if state is True))
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""GPU and Neural Engine of Apple silicon through system_profiler, IOKit's registry (ioreg) and sysctl.
+"""GPU and Neural Engine of Apple silicon through system_profiler and IOKit's registry (ioreg).
 
 GPUs of AMD and Intel in older Macs aren't Apple's. Memory is unified: the GPU's is the system's, marked as such and
 told of the GPU alone.
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..machine import Reading
-from ..values import after, data_file, from_json, table, tables, whole, words
+from ..system.memory import read_memory
+from ..values import after, data_file, inside, tables, whole, words
 from ._figures import milliwatts, percent
 from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
@@ -20,8 +21,6 @@ _CHIPS = Path(__file__).with_name("apple_chips.toml")
 _ROOT_ONLY = "powermetrics tells it, to root only"
 _GPU, _NEURAL_ENGINE = "gpu", "npu"
 
-_PROFILE = ("system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
-_SIZES = ("sysctl", "hw.memsize", "machdep.cpu.brand_string")
 _REGISTRY = ("ioreg", "-r", "-d", "1", "-w", "0", "-c")
 _POWER = ("powermetrics", "-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_power,thermal")
 
@@ -43,7 +42,7 @@ class AppleAccelerators(ListedAccelerators):
         if self.machine.host().system != "Darwin":
             return self._elsewhere()
         found = self.driven()
-        profile = self.tool(*_PROFILE, keep=True).text()
+        profile = self._profile()
         registry = self.tool(*_REGISTRY, "AGXAccelerator").text()
         reason, driver = "", DriverState.UNKNOWN
         if found:
@@ -68,10 +67,10 @@ class AppleAccelerators(ListedAccelerators):
         if self.machine.host().system != "Darwin":
             return ()
         chips = [one for one in self._displays() if _is_apples(one)]
-        found = [self._describe_gpu(index, one) for index, one in enumerate(chips)]
+        found = [self._describe_gpu(one) for one in chips]
         engine = self.tool(*_REGISTRY, "H11ANEIn", keep=True).text().value or ""
         if found and re.search(r"<class H11ANE", engine):
-            found.append(self._describe_engine(len(found), engine))
+            found.append(self._describe_engine(engine))
         return tuple(found)
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
@@ -97,11 +96,11 @@ class AppleAccelerators(ListedAccelerators):
         """`used` is what the GPU holds of the unified memory, `free` what nobody holds: the rest is the system's."""
         if device.device_type == _NEURAL_ENGINE:
             return Reading(value=None, reason="the Neural Engine works in the unified memory; none of it is its own")
-        told, pages = self.tool(*_REGISTRY, "AGXAccelerator").text(), self.tool("vm_stat").text()
-        total, used = self._memory_bytes(), whole(_property("In use system memory", told.value))
-        free = _free_bytes(pages.value or "")
+        told, memory = self.tool(*_REGISTRY, "AGXAccelerator").text(), read_memory(self.machine)
+        total, free = memory.total_bytes, memory.available_bytes
+        used = whole(_property("In use system memory", told.value))
         if total is None or used is None or free is None or used + free > total:
-            return Reading(value=None, reason=told.reason or pages.reason or "ioreg, sysctl and vm_stat don't agree")
+            return Reading(value=None, reason=told.reason or memory.reason or "ioreg and the system don't agree")
         return Reading(value={"total": total, "used": used, "free": free})
 
     def temperature(self, device: AcceleratorInfo) -> Reading[float]:
@@ -134,22 +133,19 @@ class AppleAccelerators(ListedAccelerators):
             reason=f"Metal and Core ML need macOS; this is {system}",
         )
 
+    def _profile(self) -> Reading[dict[str, Any]]:
+        from ..system._macos import profiler
+
+        return profiler(self.machine)
+
     def _displays(self) -> list[dict[str, Any]]:
-        return tables(table(from_json(self.tool(*_PROFILE, keep=True).text().value)).get("SPDisplaysDataType"))
+        return tables(inside(self._profile().value, "SPDisplaysDataType"))
 
     def _hardware(self) -> dict[str, Any]:
-        found = tables(table(from_json(self.tool(*_PROFILE, keep=True).text().value)).get("SPHardwareDataType"))
+        found = tables(inside(self._profile().value, "SPHardwareDataType"))
         return found[0] if found else {}
 
-    def _memory_bytes(self) -> int | None:
-        told = whole(after("hw.memsize:", self.tool(*_SIZES, keep=True).text().value or ""))
-        if told:
-            return told
-        size, _, unit = words(self._hardware().get("physical_memory")).partition(" ")
-        number = whole(size)
-        return number * 2**30 if number and unit == "GB" else None
-
-    def _describe_gpu(self, index: int, told: dict[str, Any]) -> AcceleratorInfo:
+    def _describe_gpu(self, told: dict[str, Any]) -> AcceleratorInfo:
         hardware = self._hardware()
         model = words(told.get("sppci_model")) or words(told.get("_name"))
         model = words(hardware.get("chip_type")) if model.startswith("kHW_") else model
@@ -168,9 +164,8 @@ class AppleAccelerators(ListedAccelerators):
             vendor=self.VENDOR_NAME,
             device_type=_GPU,
             model=model or "Apple GPU",
-            index=index,
             compute_capability=family.removeprefix("spdisplays_") or None,
-            memory_bytes=self._memory_bytes(),
+            memory_bytes=read_memory(self.machine).total_bytes,
             memory_type="unified",
             bus_type="integrated",
             bandwidth_gbps=bandwidth,
@@ -178,7 +173,7 @@ class AppleAccelerators(ListedAccelerators):
             extra_info=extra,
         )
 
-    def _describe_engine(self, index: int, registry: str) -> AcceleratorInfo:
+    def _describe_engine(self, registry: str) -> AcceleratorInfo:
         extra: dict[str, str | int | float | bool] = {"unified_memory": "told with the GPU"}
         cores = whole(_property("ANEDevicePropertyNumANECores", registry))
         kind = _property("ANEDevicePropertyTypeANEArchitectureTypeStr", registry)
@@ -190,7 +185,6 @@ class AppleAccelerators(ListedAccelerators):
             vendor=self.VENDOR_NAME,
             device_type=_NEURAL_ENGINE,
             model="Apple Neural Engine",
-            index=index,
             bus_type="integrated",
             extra_info=extra,
         )
@@ -205,15 +199,6 @@ def _property(name: str, registry: str | None) -> str | None:
     """A value of ioreg's text, where a property stands as `"name" = 16` on its own line or `"name"=16` in a table."""
     found = re.search(rf'"{re.escape(name)}"\s*=\s*"?([^",}}\n]+)', registry or "")
     return found[1].strip() if found else None
-
-
-def _free_bytes(pages: str) -> int | None:
-    """Memory that nobody holds or that can be taken back at once: free and inactive pages, as psutil counts them."""
-    size = re.search(r"page size of (\d+) bytes", pages)
-    counts = [whole((after(label, pages) or "").rstrip(".")) for label in ("Pages free:", "Pages inactive:")]
-    if size is None or counts[0] is None or counts[1] is None:
-        return None
-    return (counts[0] + counts[1]) * (whole(size[1]) or 0)
 
 
 def _bandwidth(model: str, cores: int | None) -> float | None:

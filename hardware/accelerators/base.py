@@ -169,12 +169,19 @@ class AcceleratorBackend(ABC):
                 driver=DriverState.OK,
                 library=LibraryState.OK,
             )
+        return self.unseen(f"no {self.VENDOR_NAME} device is listed", hardware=HardwareState.UNKNOWN)
+
+    def unseen(
+        self, reason: str, *, on_bus: int | None = None, hardware: HardwareState = HardwareState.ABSENT
+    ) -> VendorFacts:
+        """The facts where no device of the vendor is seen."""
         return VendorFacts(
             vendor=self.VENDOR_NAME,
-            hardware=HardwareState.UNKNOWN,
+            hardware=hardware,
             driver=DriverState.UNKNOWN,
             library=LibraryState.UNKNOWN,
-            reason=f"no {self.VENDOR_NAME} device is listed",
+            reason=reason,
+            on_bus=on_bus,
         )
 
     def told(self, index: int, what: str) -> Reading[Any]:
@@ -221,6 +228,11 @@ class AcceleratorBackend(ABC):
                 fix=" ".join(filter(None, [did_you_mean(framework, known), f"Known: {', '.join(known)}."])),
             )
         return pattern.format(index=index)
+
+    def no_such(self, index: int, count: int) -> NoSuchIndex:
+        """The error for an index beyond `count` devices."""
+        known = f"known are 0 to {count - 1}" if count else "the driver lists none"
+        return NoSuchIndex(f"there is no {self.VENDOR_NAME} device {index}", why=known)
 
     def shutdown(self) -> None:  # noqa: B027 - an optional hook
         """Give the vendor's library back. Safe to call twice."""

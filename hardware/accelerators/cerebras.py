@@ -8,13 +8,14 @@ of its shape: cerebras/appliance/cluster/config.py in the Python package cerebra
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..machine import Library, Reading
 from ..values import from_json, table, tables, whole, words
 from ._sources import ListedAccelerators, Packages
-from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
+from .base import AcceleratorInfo, HardwareState, LibraryState, VendorFacts
 
 DEFAULT_FILE = "/opt/cerebras/config_v2"
 FILE_VARIABLE = "CSCONFIG_PATH"
@@ -72,21 +73,15 @@ class CerebrasAccelerators(ListedAccelerators):
         has_sdk = any(packages.ask("version", name).value for name in _PACKAGES)
         cluster = self.machine.library(ClusterConfig).ask("cluster")
         told = table(cluster.value)
-        if told:
-            fabric = words(told.get("fabric"))
-            count = whole(told.get("namespaces"))
-            spaces = "" if count is None else f", {count} namespace{'' if count == 1 else 's'}"
-            where = f"a cluster of {_SYSTEMS.get(fabric, fabric or 'unknown systems')} is configured{spaces}"
-            reason = f"{where}; it is on the network and isn't reached from here"
-        else:
-            reason = cluster.reason or "no cluster is configured"
-        if told and not has_sdk:
+        library = LibraryState.OK if has_sdk else LibraryState.UNKNOWN
+        if not told:
+            return replace(self.unseen(cluster.reason or "no cluster is configured"), library=library)
+        fabric = words(told.get("fabric"))
+        count = whole(told.get("namespaces"))
+        spaces = "" if count is None else f", {count} namespace{'' if count == 1 else 's'}"
+        where = f"a cluster of {_SYSTEMS.get(fabric, fabric or 'unknown systems')} is configured{spaces}"
+        reason = f"{where}; it is on the network and isn't reached from here"
+        if not has_sdk:
+            library = LibraryState.MISSING
             reason = f"{reason}; none of the SDK's packages is installed: pip install cerebras_sdk"
-        hardware = HardwareState.UNKNOWN if told else HardwareState.ABSENT
-        return VendorFacts(
-            vendor=self.VENDOR_NAME,
-            hardware=hardware,
-            driver=DriverState.UNKNOWN,
-            library=LibraryState.OK if has_sdk else LibraryState.MISSING if told else LibraryState.UNKNOWN,
-            reason=reason,
-        )
+        return replace(self.unseen(reason, hardware=HardwareState.UNKNOWN), library=library)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from ..machine import Reading
 from ..values import data_file, whole, words
-from ._figures import percent
+from ._figures import Extra, percent
 from ._pci import DEVICES, PciDevice, bound_driver, devices_of, pcie_generation
 from ._sources import ListedAccelerators, Packages
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
@@ -29,8 +29,6 @@ _LIBRARIES = ("/lib/libtpu.so", "/usr/lib/libtpu.so")
 _VARIABLES = ("TPU_ACCELERATOR_TYPE", "TPU_CHIPS_PER_HOST_BOUNDS", "TPU_HOST_BOUNDS", "TPU_WORKER_ID", "TPU_TOPOLOGY")
 _VISIBLE = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
 CLOUD, _EDGE = "Cloud TPU", "Edge TPU"
-
-Extra = dict[str, str | int | float | bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +66,7 @@ class GoogleAccelerators(ListedAccelerators):
     def find(self) -> tuple[AcceleratorInfo, ...]:
         on_bus = self._chips()
         chips = on_bus or tuple(self._nodes_alone())
-        found = [self._describe(chip) for chip in chips] + self._coral()
-        driven = [one for one in found if one.seen_by == "driver"]
-        order = {id(one): index for index, one in enumerate(driven)}
-        numbered = [replace(one, index=order.get(id(one))) for one in found]
-        return tuple(sorted(numbered, key=lambda one: (one.index is None, one.index or 0)))
+        return (*(self._describe(chip) for chip in chips), *self._coral())
 
     def facts(self) -> VendorFacts:
         devices = self.list_devices()
@@ -83,16 +77,11 @@ class GoogleAccelerators(ListedAccelerators):
             told = "there is no PCI bus to look at" if on_bus is None else "the bus shows no TPU"
             if variables:
                 told = f"{variables[0]} is set, yet no chip and no node is here"
-            return VendorFacts(
-                vendor=self.VENDOR_NAME,
-                hardware=HardwareState.UNKNOWN if variables or on_bus is None else HardwareState.ABSENT,
-                driver=DriverState.UNKNOWN,
-                library=LibraryState.UNKNOWN,
-                reason=told,
-                on_bus=on_bus,
-            )
+            unknown = variables or on_bus is None
+            hardware = HardwareState.UNKNOWN if unknown else HardwareState.ABSENT
+            return self.unseen(told, on_bus=on_bus, hardware=hardware)
         library, why = self._library(any(one.extra_info["family"] == CLOUD for one in devices))
-        reasons = [str(one.extra_info["reason"]) for one in devices if "reason" in one.extra_info]
+        reasons = self.obstacles()
         more = f"the same of {len(reasons) - 1} more" if len(reasons) > 1 else ""
         driver = DriverState.OK if self.driven() else DriverState.MISSING
         if driver is DriverState.MISSING and any("may not open" in one for one in reasons):

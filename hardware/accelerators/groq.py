@@ -30,36 +30,26 @@ class GroqAccelerators(ListedAccelerators):
     DEVICE_TYPE = "lpu"
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
-        found: list[AcceleratorInfo] = []
-        for device in devices_of(self.machine, PCI_VENDOR_ID, device_id=PCI_DEVICE_ID) or ():
-            driver = bound_driver(self.machine, device.address)
-            index = sum(one.index is not None for one in found) if driver else None
-            found.append(self._describe(index, device, driver))
-        return tuple(sorted(found, key=lambda one: (one.index is None, one.index or 0)))
+        cards = devices_of(self.machine, PCI_VENDOR_ID, device_id=PCI_DEVICE_ID) or ()
+        return tuple(self._describe(card, bound_driver(self.machine, card.address)) for card in cards)
 
     def facts(self) -> VendorFacts:
         on_bus, devices = devices_of(self.machine, PCI_VENDOR_ID, device_id=PCI_DEVICE_ID), self.list_devices()
         if not devices:
-            return VendorFacts(
-                vendor=self.VENDOR_NAME,
-                hardware=HardwareState.UNKNOWN if on_bus is None else HardwareState.ABSENT,
-                driver=DriverState.UNKNOWN,
-                library=LibraryState.UNKNOWN,
-                reason="there is no PCI bus to look at" if on_bus is None else "the bus shows no GroqCard",
-                on_bus=None if on_bus is None else 0,
-            )
-        reasons = [str(one.extra_info["reason"]) for one in devices if "reason" in one.extra_info]
+            if on_bus is None:
+                return self.unseen("there is no PCI bus to look at", hardware=HardwareState.UNKNOWN)
+            return self.unseen("the bus shows no GroqCard", on_bus=0)
         library, why = self._library()
         return VendorFacts(
             vendor=self.VENDOR_NAME,
             hardware=HardwareState.PRESENT,
             driver=DriverState.OK if self.driven() else DriverState.MISSING,
             library=library,
-            reason="; ".join(dict.fromkeys(filter(None, [*reasons, why]))),
+            reason="; ".join(dict.fromkeys(filter(None, [*self.obstacles(), why]))),
             on_bus=len(on_bus or ()),
         )
 
-    def _describe(self, index: int | None, device: PciDevice, driver: str) -> AcceleratorInfo:
+    def _describe(self, device: PciDevice, driver: str) -> AcceleratorInfo:
         facts = data_file(_TABLE)
         subsystem = self.machine.number(f"{DEVICES}/{device.address}/subsystem_device", 16)
         card = "" if subsystem is None else facts["cards"].get(f"{subsystem:04x}", "")
@@ -73,7 +63,6 @@ class GroqAccelerators(ListedAccelerators):
             vendor=self.VENDOR_NAME,
             device_type=self.DEVICE_TYPE,
             model=f"Groq {card}" if card else seen.model,
-            index=index,
             seen_by="driver" if driver else "bus",
             memory_bytes=facts["memory_bytes"],
             bus_type="pcie",

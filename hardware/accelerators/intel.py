@@ -1,4 +1,4 @@
-"""Intel GPUs and NPUs through Level Zero (pyzes), xpu-smi, the files of i915, xe and intel_vpu, and the PCI bus."""
+"""Intel GPUs and NPUs through Level Zero (pyzes), the files of i915, xe and intel_vpu, and the PCI bus."""
 
 from __future__ import annotations
 
@@ -7,14 +7,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..machine import Machine, Reading
-from ._figures import celsius, drawn, given, memory_kind, pci_address, percent, rates, share, size, text, without
-from ._pci import DISPLAY_CLASS, INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
+from ..machine import Reading
+from ._figures import (
+    bits_named,
+    celsius,
+    drawn,
+    generation,
+    given,
+    memory_kind,
+    pci_address,
+    percent,
+    rates,
+    share,
+    size,
+    text,
+    without,
+)
+from ._pci import INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState, says_simulated
+from .base import AcceleratorInfo, DriverState, LibraryState
 
 if TYPE_CHECKING:
-    from ._intel_files import IntelGpuFiles, IntelNpuFiles
+    from ._intel_files import IntelGpuFiles
 
 THROTTLE_REASONS = {
     0x001: "power_limit",
@@ -124,7 +138,8 @@ class LevelZeroSource(LibrarySource):
 
             self._files = IntelGpuFiles(self.machine)
         address = pci_address((self.library.ask("device", index).value or {}).get("pci_address"))
-        position = next((at for at, card in enumerate(self._files.cards()) if card.address == address), None)
+        cards = [card.address for card in self._files.cards()]
+        position = cards.index(address) if address in cards else None
         if position is None:
             return told
         found: Reading[Any] = getattr(self._files, what)(position)
@@ -164,9 +179,6 @@ class LevelZeroSource(LibrarySource):
         super().close()
         self._files = None
 
-    def is_simulated(self) -> bool:
-        return says_simulated((self.library.ask("device", 0).value or {}).get("name"))
-
     def describe(self, index: int) -> AcceleratorInfo:
         device, modules = self.library.ask("device", index), self.library.ask("memory", index)
         told = device.value or {}
@@ -184,7 +196,6 @@ class LevelZeroSource(LibrarySource):
         }
         if integrated:
             extra["reason"] = "it has no memory of its own and uses the machine's"
-        generation = told.get("pcie_gen")
         return AcceleratorInfo(
             vendor="Intel",
             device_type="gpu",
@@ -193,58 +204,10 @@ class LevelZeroSource(LibrarySource):
             memory_bytes=None if integrated else memory,
             memory_type="unified" if integrated else memory_kind(own[0].get("kind")) if own else None,
             bus_type="integrated" if integrated else "pcie" if told else None,
-            pcie_gen=generation if isinstance(generation, int) and 1 <= generation <= 9 and not integrated else None,
+            pcie_gen=None if integrated else generation(told.get("pcie_gen")),
             driver_version=text(told.get("driver_version")),
-            simulated=says_simulated(told.get("name")),
             extra_info=without(extra),
         )
-
-
-class _Joined(Source):
-    """Several sources one after the other: GPUs first, then NPUs."""
-
-    def __init__(self, machine: Machine, parts: tuple[Source, ...]) -> None:
-        super().__init__(machine)
-        self._parts = parts
-        self.NAME = ", ".join(part.NAME for part in parts)  # type: ignore[misc]  # of this one pair
-
-    def count(self) -> Reading[int]:
-        return Reading(value=sum(part.count().value or 0 for part in self._parts))
-
-    def _part(self, index: int) -> tuple[Source, int]:
-        for part in self._parts[:-1]:
-            count = part.count().value or 0
-            if index < count:
-                return part, index
-            index -= count
-        return self._parts[-1], index
-
-    def temperature(self, index: int) -> Reading[float]:
-        part, at = self._part(index)
-        return part.temperature(at)
-
-    def memory(self, index: int) -> Reading[dict[str, int]]:
-        part, at = self._part(index)
-        return part.memory(at)
-
-    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
-        part, at = self._part(index)
-        return part.utilization(at)
-
-    def power(self, index: int) -> Reading[float]:
-        part, at = self._part(index)
-        return part.power(at)
-
-    def throttle(self, index: int) -> Reading[tuple[str, ...]]:
-        part, at = self._part(index)
-        return part.throttle(at)
-
-    def is_simulated(self) -> bool:
-        return self._parts[0].is_simulated()
-
-    def describe(self, index: int) -> AcceleratorInfo:
-        part, at = self._part(index)
-        return replace(part.describe(at), index=index)
 
 
 class IntelAccelerators(SourcedAccelerators):
@@ -263,47 +226,14 @@ class IntelAccelerators(SourcedAccelerators):
     NPU_STRINGS: ClassVar[dict[str, str]] = {"openvino": "NPU", "onnxruntime": "NPU"}
     PCI_VENDOR_ID = INTEL_VENDOR_ID
     LIBRARY_SOURCE = LevelZeroSource
-    _npus: IntelNpuFiles | None = None
-    _joined: Source | None = None
     MODULES = ("i915", "xe", "intel_vpu")
 
-    def _is_seen(self) -> bool:
-        return bool(self.on_bus()) or self.module_loaded() is not False
-
-    def further_sources(self) -> tuple[Source, ...]:
-        if not self._is_seen():
+    def files(self) -> tuple[Source, ...]:
+        if not self.on_bus() and self.module_loaded() is False:
             return ()
-        from ._intel_files import IntelGpuFiles
+        from ._intel_files import IntelGpuFiles, IntelNpuFiles
 
-        files = IntelGpuFiles(self.machine)
-        if not (
-            any(self.machine.is_folder(f"/sys/module/{name}") for name in ("i915", "xe"))
-            or any(one.class_code >> 16 == DISPLAY_CLASS for one in self.on_bus() or ())
-        ):
-            return (files,)
-        from ._xpu_smi import XpuSmiSource
-
-        return XpuSmiSource(self.machine), files
-
-    def source(self) -> Source | None:
-        with self._lock:
-            gpus = super().source()
-            if self._npus is None and self._is_seen():
-                from ._intel_files import IntelNpuFiles
-
-                self._npus = IntelNpuFiles(self.machine)
-            if self._npus is None or not self._npus.count().value:
-                return gpus
-            if self._joined is None:
-                self._joined = _Joined(self.machine, (gpus, self._npus) if gpus else (self._npus,))
-            return self._joined
-
-    def shutdown(self) -> None:
-        with self._lock:
-            self._joined = None
-            if self._npus is not None:
-                self._npus.close()
-            super().shutdown()
+        return IntelGpuFiles(self.machine), IntelNpuFiles(self.machine)
 
     def opening(self) -> Opening:
         opening = self._library.opening()
@@ -336,6 +266,4 @@ class IntelAccelerators(SourcedAccelerators):
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
     """Level Zero's bit set as names, each once. A bit that a newer version adds is shown as its number."""
-    known = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
-    unknown = bits & 0xFFFFFFFF & ~sum(THROTTLE_REASONS)
-    return tuple(dict.fromkeys([*known, *([f"unknown_{unknown:#x}"] if unknown else [])]))
+    return bits_named(bits & 0xFFFFFFFF, THROTTLE_REASONS)

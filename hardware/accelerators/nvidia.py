@@ -1,24 +1,23 @@
-"""NVIDIA GPUs through NVML (nvidia-ml-py), nvidia-smi, a Jetson's files, and the PCI bus without driver."""
+"""NVIDIA GPUs through NVML (nvidia-ml-py), a Jetson's through the kernel's files, and the PCI bus without driver."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..machine import Reading
-from ._figures import Extra, celsius, generation, given, mig_facts, milliwatts, percent, positive, rates, size
+from ._figures import Extra, bits_named, celsius, generation, given, milliwatts, percent, positive, rates, size
 from ._pci import DISPLAY_CLASS
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex, says_simulated
+from .base import AcceleratorInfo, DriverState, LibraryState
 
 PCI_VENDOR_ID = 0x10DE
 
 _HBM_STACK_BITS = 1024
 _FIRST_ARCHITECTURE_WITHOUT_DDR = 5  # Volta; older cards exist with plain DDR memory
-_DRIVER_FOLDERS = ("/proc/driver/nvidia", "/sys/module/nvidia")
-_DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")
 
 _SLICES = "mig_slices"
 """A question that is no function of NVML: name, UUID and memory of each MIG slice of a device."""
@@ -159,9 +158,7 @@ def _refused(pynvml: Any, error: Any) -> Opening:
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
     """NVML's bit set as names, each once. A bit that a newer driver adds is shown as its number."""
-    known = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
-    unknown = bits & ~_GPU_IDLE & ~sum(THROTTLE_REASONS)
-    return tuple(dict.fromkeys([*known, *([f"unknown_{unknown:#x}"] if unknown else [])]))
+    return bits_named(bits, THROTTLE_REASONS, silent=_GPU_IDLE)
 
 
 class NvmlSource(LibrarySource):
@@ -172,16 +169,7 @@ class NvmlSource(LibrarySource):
     COUNT = "nvmlDeviceGetCount"
 
     def read(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
-        """Any NVML function of device `index`: its answer, or why there is none.
-
-        Raises `NoSuchIndex` (an `IndexError`) beyond the driver's range.
-        """
-        count = self.count()
-        if count.value is None:
-            return count
-        if not 0 <= index < count.value:
-            known = f"known are 0 to {count.value - 1}" if count.value else "the driver lists none"
-            raise NoSuchIndex(f"there is no NVIDIA device {index}", why=known)
+        """Any NVML function of device `index`: its answer, or why there is none."""
         return self.library.ask(function, index, *arguments)
 
     def temperature(self, index: int) -> Reading[float]:
@@ -216,9 +204,6 @@ class NvmlSource(LibrarySource):
             told = self.read(index, "nvmlDeviceGetCurrentClocksThrottleReasons")
         return given(None if told.value is None else throttle_reasons(told.value), told.reason)
 
-    def is_simulated(self) -> bool:
-        return says_simulated(self.library.ask("nvmlSystemGetDriverVersion").value)
-
     def describe(self, index: int) -> AcceleratorInfo:
         name = self.read(index, "nvmlDeviceGetName")
         extra = self._extra(index)
@@ -241,7 +226,6 @@ class NvmlSource(LibrarySource):
             bandwidth_gbps=self._bandwidth(index, extra.get("memory_bus_bits")),
             driver_version=self.library.ask("nvmlSystemGetDriverVersion").value,
             firmware_version=self.read(index, "nvmlDeviceGetVbiosVersion").value,
-            simulated=self.is_simulated() or says_simulated(name.value),
             extra_info=extra,
         )
 
@@ -258,7 +242,7 @@ class NvmlSource(LibrarySource):
         mig = self.read(index, "nvmlDeviceGetMigMode").value
         if mig is not None:
             slices = self.read(index, _SLICES) if mig[0] else Reading[Any](value=[])
-            extra.update(mig_facts(bool(mig[0]), slices.value or [], slices.reason))
+            extra.update(_mig_facts(bool(mig[0]), slices.value or [], slices.reason))
         cuda = self.library.ask("nvmlSystemGetCudaDriverVersion_v2").value
         if cuda is not None:
             extra["cuda_driver_version"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
@@ -296,26 +280,21 @@ class NvidiaAccelerators(SourcedAccelerators):
     _library: NvmlSource
     MODULES = ("nvidia",)
 
-    def further_sources(self) -> tuple[Source, ...]:
-        machine = self.machine
-        has_driver = (
-            any(machine.is_folder(path) for path in _DRIVER_FOLDERS)
-            or machine.host().system == "Windows"
-            or any(machine.may_open(path) is not None for path in _DRIVER_NODES)
-        )
-        is_jetson = "nvidia,tegra" in (machine.text("/proc/device-tree/compatible") or "")
-        if not has_driver and not is_jetson:
-            return ()
-        from ._nvidia_smi import NvidiaSmiSource, TegraSource
+    def files(self) -> tuple[Source, ...]:
+        from ._jetson import TegraSource, is_jetson
 
-        tool = (NvidiaSmiSource(machine),) if has_driver else ()
-        return (*tool, TegraSource(machine)) if is_jetson else tool
+        return (TegraSource(self.machine),) if is_jetson(self.machine) else ()
 
     def read(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
         """Any NVML function of device `index`: its answer, or why there is none.
 
         Raises `NoSuchIndex` (an `IndexError`) beyond the driver's range.
         """
+        count = self._library.count()
+        if count.value is None:
+            return count
+        if not 0 <= index < count.value:
+            raise self.no_such(index, count.value)
         return self._library.read(index, function, *arguments)
 
     def opening(self) -> Opening:
@@ -344,3 +323,21 @@ def _memory_type(extra: Extra, has_own_memory: bool) -> str | None:
         return "HBM"
     modern = isinstance(architecture, int) and _FIRST_ARCHITECTURE_WITHOUT_DDR <= architecture < 100
     return "GDDR" if modern else None
+
+
+def _mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = "") -> Extra:
+    """What a card in MIG mode adds: its slices. A program is given one slice, so `usable_memory_bytes` is what the
+    smallest has, not what the card has."""
+    facts: Extra = {"mig_enabled": enabled}
+    sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
+    for position, one in enumerate(slices):
+        facts[f"mig_{position}"] = one.get("name") or "a slice without a name"
+        if one.get("memory_bytes"):
+            facts[f"mig_{position}_memory_bytes"] = one["memory_bytes"]
+        if one.get("uuid"):
+            facts[f"mig_{position}_uuid"] = one["uuid"]
+    if enabled and sizes:
+        facts["usable_memory_bytes"] = min(sizes)
+    elif enabled:
+        facts["mig_reason"] = reason or "the card is in MIG mode and has no slice: nothing can run on it"
+    return facts

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..machine import Reading
 from ..values import after, table, tables, whole, words
-from ._figures import celsius, given, percent, watts
+from ._figures import Extra, celsius, given, percent, watts
 from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice, bound_driver, devices_of, pcie_generation
 from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 PCI_VENDOR_ID = 0x17CB
 _TOOLS = ("qaic-util", "/opt/qti-aic/tools/qaic-util")
 _NODE, _CARD, _GPU, _WINDOWS = "FastRPC node", "Cloud AI card", "kernel", "device manager"
-
-_SCRIPT = (
-    "$ProgressPreference='SilentlyContinue'; @{"
-    "pnp=@(Get-CimInstance Win32_PnPEntity -Filter \"PNPClass='Display' OR PNPClass='ComputeAccelerator'\""
-    " | Select-Object Name,Manufacturer,PNPClass,Status);"
-    "video=@(Get-CimInstance Win32_VideoController | Select-Object Name,DriverVersion)"
-    "} | ConvertTo-Json -Depth 3 -Compress"
-)
-"""AdapterRAM is left out: it is a 32-bit number and wrong from 4 GB on."""
-_CIM = ("powershell", "-NoProfile", "-NonInteractive", "-Command", _SCRIPT)
-
-Extra = dict[str, str | int | float | bool]
 
 
 class QualcommAccelerators(ListedAccelerators):
@@ -51,14 +39,11 @@ class QualcommAccelerators(ListedAccelerators):
         found: list[AcceleratorInfo] = []
         self._denied = ""
         if self.machine.host().system == "Windows":
-            for told in self._windows_devices():
-                found.append(self._on_windows(len(found) if told.works else None, told))
+            found += [self._on_windows(told) for told in self._windows_devices()]
         elif self._is_snapdragon():
             found += self._on_linux()
-        for device in devices_of(self.machine, PCI_VENDOR_ID, classes=(PROCESSING_ACCELERATOR_CLASS,)) or ():
-            driven = sum(one.index is not None for one in found)
-            found.append(self._card(driven, device))
-        return tuple(sorted(found, key=lambda one: (one.index is None, one.index or 0)))
+        cards = devices_of(self.machine, PCI_VENDOR_ID, classes=(PROCESSING_ACCELERATOR_CLASS,)) or ()
+        return (*found, *(self._card(device) for device in cards))
 
     def facts(self) -> VendorFacts:
         devices = self.list_devices()
@@ -66,16 +51,9 @@ class QualcommAccelerators(ListedAccelerators):
         on_bus = None if cards is None else len(cards)
         present = bool(devices) or (self.machine.host().system != "Windows" and self._is_snapdragon())
         if not present:
-            return VendorFacts(
-                vendor=self.VENDOR_NAME,
-                hardware=HardwareState.ABSENT,
-                driver=DriverState.UNKNOWN,
-                library=LibraryState.UNKNOWN,
-                reason="neither the bus nor the device tree shows a device of Qualcomm's",
-                on_bus=on_bus,
-            )
+            return self.unseen("neither the bus nor the device tree shows a device of Qualcomm's", on_bus=on_bus)
         library, why = self._library(bool(cards))
-        lacks = list(dict.fromkeys(str(one.extra_info["reason"]) for one in devices if "reason" in one.extra_info))
+        lacks = list(dict.fromkeys(self.obstacles()))
         return VendorFacts(
             vendor=self.VENDOR_NAME,
             hardware=HardwareState.PRESENT,
@@ -146,12 +124,13 @@ class QualcommAccelerators(ListedAccelerators):
         return self._silent(device, "the utilization")
 
     def _windows_devices(self) -> tuple[WindowsDevice, ...]:
+        from ..system._windows import cim
         from ._qualcomm import read_windows
 
         arm = self.machine.host().machine.lower() in ("arm64", "aarch64")
-        return read_windows(self.tool(*_CIM, keep=True).text().value) if arm else ()
+        return read_windows(cim(self.machine).value) if arm else ()
 
-    def _on_windows(self, index: int | None, told: WindowsDevice) -> AcceleratorInfo:
+    def _on_windows(self, told: WindowsDevice) -> AcceleratorInfo:
         extra: Extra = {"seen_through": _WINDOWS, "unified_memory": True}
         if not told.works:
             extra["reason"] = "Windows' device manager doesn't call it OK"
@@ -159,8 +138,7 @@ class QualcommAccelerators(ListedAccelerators):
             vendor=self.VENDOR_NAME,
             device_type="gpu" if told.is_display else "npu",
             model=told.name,
-            index=index,
-            seen_by="bus" if index is None else "driver",
+            seen_by="driver" if told.works else "bus",
             bus_type="integrated",
             driver_version=told.driver or None,
             extra_info=extra,
@@ -183,11 +161,10 @@ class QualcommAccelerators(ListedAccelerators):
             usable = self._node_works(node, compute.state if compute else "", extra)
             if compute:
                 extra |= {"dsp_state": compute.state, "dsp_firmware": compute.firmware or "unknown"}
-            found.append(self._integrated("npu", f"Hexagon NPU of {chip.name or 'a Snapdragon'}", usable, 0, extra))
+            found.append(self._integrated("npu", f"Hexagon NPU of {chip.name or 'a Snapdragon'}", usable, extra))
         adreno = read_adreno(self.machine)
         if adreno:
-            driven = sum(one.index is not None for one in found)
-            found.append(self._integrated("gpu", adreno, True, driven, {"seen_through": _GPU, **shared}))
+            found.append(self._integrated("gpu", adreno, True, {"seen_through": _GPU, **shared}))
         return found
 
     def _node_works(self, node: str, state: str, extra: Extra) -> bool:
@@ -202,18 +179,17 @@ class QualcommAccelerators(ListedAccelerators):
         extra["node"] = f"/dev/{node}" if node else "none"
         return "reason" not in extra
 
-    def _integrated(self, kind: str, model: str, usable: bool, index: int, extra: Extra) -> AcceleratorInfo:
+    def _integrated(self, kind: str, model: str, usable: bool, extra: Extra) -> AcceleratorInfo:
         return AcceleratorInfo(
             vendor=self.VENDOR_NAME,
             device_type=kind,
             model=model,
-            index=index if usable else None,
             seen_by="driver" if usable else "bus",
             bus_type="integrated",
             extra_info=extra,
         )
 
-    def _card(self, index: int, device: PciDevice) -> AcceleratorInfo:
+    def _card(self, device: PciDevice) -> AcceleratorInfo:
         driver = bound_driver(self.machine, device.address)
         seen = bus_only(device, vendor=self.VENDOR_NAME, device_type="npu")
         extra: Extra = {**seen.extra_info, "seen_through": _CARD}
@@ -233,7 +209,6 @@ class QualcommAccelerators(ListedAccelerators):
             vendor=self.VENDOR_NAME,
             device_type="npu",
             model=seen.model,
-            index=index if driver else None,
             seen_by="driver" if driver else "bus",
             memory_bytes=_megabytes(block, "Dram Total:"),
             bus_type="pcie",

@@ -1,14 +1,13 @@
-"""What macOS's own programs tell of processor, memory and disks: `sysctl`, `vm_stat` and `system_profiler`."""
+"""What macOS's own programs tell: `sysctl` of the processor, `system_profiler` of memory modules, disks and GPUs."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..machine import Machine, Reading
-from ..values import decimal, first_number, from_json, mebibytes, pairs, table, tables, text, whole
-from .info import CoreCluster, CPUInfo, Totals, as_caches, named, of_flags
+from ..values import decimal, first_number, from_json, inside, pairs, table, tables, text, whole
+from .info import CoreCluster, CPUInfo, as_caches, named, of_flags
 
 _INSTRUCTION_SETS = {
     "AdvSIMD": "NEON",
@@ -33,10 +32,13 @@ _INSTRUCTION_SETS = {
 }
 """Names below `hw.optional` of macOS's sysctl: Apple, "Determining instruction set characteristics"."""
 
-SYSCTL = ("sysctl", "hw", "machdep.cpu", "vm.swapusage")
-PROFILER = ("system_profiler", "-json", "SPMemoryDataType", "SPNVMeDataType", "SPSerialATADataType")
+SYSCTL = ("sysctl", "hw", "machdep.cpu")
+PROFILER = (
+    *("system_profiler", "-json", "SPMemoryDataType", "SPNVMeDataType", "SPSerialATADataType"),
+    *("SPDisplaysDataType", "SPHardwareDataType"),
+)
 
-_said: WeakKeyDictionary[Machine, dict[str, Any]] = WeakKeyDictionary()
+_said: WeakKeyDictionary[Machine, Reading[dict[str, Any]]] = WeakKeyDictionary()
 
 
 def sysctl(machine: Machine) -> Reading[dict[str, str]]:
@@ -45,11 +47,12 @@ def sysctl(machine: Machine) -> Reading[dict[str, str]]:
     return Reading(value=None if told.value is None else pairs(told.value.splitlines()), reason=told.reason)
 
 
-def profiler(machine: Machine) -> dict[str, Any]:
-    """What `system_profiler` says of memory modules and disks; empty where it says nothing."""
+def profiler(machine: Machine) -> Reading[dict[str, Any]]:
+    """What `system_profiler` says by the names of its types, or why it says nothing."""
     kept = _said.get(machine)
     if kept is None:
-        kept = table(from_json(machine.run(*PROFILER).value))
+        told = machine.run(*PROFILER)
+        kept = Reading(value=None if told.value is None else table(from_json(told.value)), reason=told.reason)
         _said[machine] = kept
     return kept
 
@@ -102,24 +105,9 @@ def processor(machine: Machine) -> CPUInfo | None:
     )
 
 
-def memory(machine: Machine) -> tuple[Totals, str]:
-    """`hw.memsize`, and as available what psutil counts too: pages that are free, speculative or inactive."""
-    told = sysctl(machine)
-    values = told.value or {}
-    pages = machine.run("vm_stat").value or ""
-    size = re.search(r"page size of (\d+) bytes", pages)
-    counts = {name: whole(value.rstrip(".")) for name, value in pairs(pages.splitlines()).items()}
-    parts = [counts.get(f"Pages {name}") for name in ("free", "speculative", "inactive")]
-    unit = whole(size[1], most=2**24) if size else None
-    available = None if unit is None or None in parts else unit * sum(part for part in parts if part is not None)
-    swap = dict(re.findall(r"(total|free) = ([\d.]+)M", values.get("vm.swapusage", "")))
-    swap_total, swap_free = (mebibytes(swap.get(name)) for name in ("total", "free"))
-    return (whole(values.get("hw.memsize"), least=1), available, swap_total, swap_free), told.reason
-
-
 def modules(machine: Machine) -> tuple[str | None, int | None, int | None]:
     """Kind, speed and channels of the memory modules."""
-    modules = tables(profiler(machine).get("SPMemoryDataType"))
+    modules = tables(inside(profiler(machine).value, "SPMemoryDataType"))
     modules = [inner for one in modules for inner in (tables(one.get("_items")) or [one])]
     kinds = sorted({kind for one in modules if (kind := text(one.get("dimm_type")))})
     speeds = [int(speed) for one in modules if (speed := first_number(text(one.get("dimm_speed")))) is not None]

@@ -1,6 +1,6 @@
-"""What Windows's CIM classes tell of processor, memory and disks, asked in one start of PowerShell for a machine.
+"""What Windows's CIM classes tell of processor, memory modules, disks and accelerators.
 
-Starting PowerShell takes some tenths of a second; that is why nothing is asked one by one.
+PowerShell is started once for a machine: that takes some tenths of a second, so nothing is asked one by one.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..machine import Library, Machine, Reading
-from ..values import decimal, from_json, inside, listed, mebibytes, table, tables, text, whole
-from .info import CPUInfo, SocketInfo, Totals, as_caches, channels_of, named
+from ..values import decimal, from_json, inside, listed, table, tables, text, whole
+from .info import CPUInfo, SocketInfo, as_caches, channels_of, named
 
 _INSTRUCTION_SETS = {
     19: "NEON",
@@ -47,15 +47,18 @@ SCRIPT = "; ".join(
         "NumberOfLogicalProcessors, MaxClockSpeed, CurrentClockSpeed, L2CacheSize, L3CacheSize, SocketDesignation)",
         "modules = @(Get-CimInstance Win32_PhysicalMemory | Select-Object Capacity, SMBIOSMemoryType, Speed, "
         "ConfiguredClockSpeed, DeviceLocator, BankLabel)",
-        "system = Get-CimInstance Win32_OperatingSystem | Select-Object TotalVisibleMemorySize, FreePhysicalMemory",
-        "page_files = @(Get-CimInstance Win32_PageFileUsage | Select-Object AllocatedBaseSize, CurrentUsage)",
         "disks = @(Get-PhysicalDisk | Select-Object DeviceId, FriendlyName, SerialNumber, FirmwareVersion, "
         "MediaType, BusType, Size, HealthStatus)",
         "partitions = @(Get-CimInstance -Namespace $storage MSFT_Partition | Select-Object DiskNumber, DriveLetter)",
         "volumes = @(Get-CimInstance Win32_LogicalDisk | "
-        "Select-Object DeviceID, DriveType, FileSystem, ProviderName)}",
+        "Select-Object DeviceID, DriveType, FileSystem, ProviderName)",
+        "devices = @(Get-CimInstance Win32_PnPEntity -Filter "
+        "\"PNPClass='Display' OR PNPClass='ComputeAccelerator'\" | "
+        "Select-Object Name, Manufacturer, PNPClass, Status)",
+        "video = @(Get-CimInstance Win32_VideoController | Select-Object Name, DriverVersion)}",
     ]
 )
+"""AdapterRAM of a video controller is left out: it is a 32-bit number and wrong from 4 GB on."""
 QUERY = ("powershell", "-NoProfile", "-NonInteractive", "-Command", SCRIPT)
 
 RELIABILITY = (
@@ -139,23 +142,6 @@ def processor(machine: Machine) -> CPUInfo | None:
         instruction_sets=named(_INSTRUCTION_SETS[one] for one in present),
         source="Win32_Processor",
     )
-
-
-def memory(machine: Machine) -> tuple[Totals, str]:
-    """Memory and swap in bytes, and why there is no total."""
-    told = cim(machine)
-    system, files = inside(told.value, "system"), tables(inside(told.value, "page_files"))
-    total = whole(inside(system, "TotalVisibleMemorySize"), least=1, most=2**50)
-    free = whole(inside(system, "FreePhysicalMemory"), most=2**50)
-    sizes = [(mebibytes(one.get("AllocatedBaseSize")), mebibytes(one.get("CurrentUsage"))) for one in files]
-    known = [(size, used) for size, used in sizes if size is not None and used is not None]
-    swap = sum(size for size, _ in known) if known else None
-    return (
-        None if total is None else total * 1024,
-        None if free is None else free * 1024,
-        swap,
-        None if swap is None else max(0, swap - sum(used for _, used in known)),
-    ), told.reason
 
 
 def modules(machine: Machine) -> tuple[str | None, int | None, int | None]:

@@ -1,7 +1,6 @@
-"""What the processor does now: use, temperature, power and throttling, from Linux' own files, elsewhere psutil.
+"""What the processor does now: use, frequency and temperature from psutil, power and throttling from Linux' files.
 
-Sources: the kernel's `Documentation/filesystems/proc.rst` (`/proc/stat`), `hwmon/sysfs-interface.rst`,
-`ABI/testing/sysfs-class-powercap` and `admin-guide/pm/intel_pstate.rst`; the counters of throttling are those of
+Sources: the kernel's `Documentation/ABI/testing/sysfs-class-powercap`; the counters of throttling are those of
 `arch/x86/kernel/cpu/mce/therm_throt.c`.
 """
 
@@ -14,9 +13,7 @@ from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
 
-_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
-_HWMON = "/sys/class/hwmon"
-_ZONES = "/sys/class/thermal"
+_SENSORS = ("coretemp", "k10temp", "zenpower", "x86_pkg_temp")
 _POWERCAP = "/sys/class/powercap"
 _CPUS = "/sys/devices/system/cpu"
 
@@ -41,7 +38,7 @@ class CpuTelemetryReader:
 
     def __init__(self, machine: Machine | None = None) -> None:
         self.machine = machine or LiveMachine()
-        self._ticks: tuple[float, float] | None = None
+        self._times: list[float] | None = None
         self._energy: tuple[float, dict[str, int]] | None = None
         self._throttled: int | None = None
 
@@ -62,49 +59,27 @@ class CpuTelemetryReader:
         return CpuTelemetry(**values, reasons=reasons)
 
     def _use(self) -> Reading[float]:
-        counts = _ticks(self.machine.text("/proc/stat") or "")
-        if counts is None:
-            told = self.machine.library(PsutilCpu).ask("cpu_percent")
-            return Reading(value=told.value, reason=told.reason)
-        before, self._ticks = self._ticks, counts
-        if before is None or counts[1] <= before[1]:
+        told = self.machine.library(PsutilCpu).ask("times")
+        if told.value is None:
+            return told
+        before, self._times = self._times, told.value
+        if before is None or told.value[1] <= before[1]:
             return Reading(value=None, reason="known from the second look on")
-        share = (counts[0] - before[0]) / (counts[1] - before[1])
+        share = (told.value[0] - before[0]) / (told.value[1] - before[1])
         return Reading(value=round(100 * min(max(share, 0.0), 1.0), 1))
 
     def _frequency(self) -> Reading[float]:
-        """The mean over processors of what the governor says, else of /proc/cpuinfo."""
-        names = [name for name in self.machine.names(_CPUS) or () if re.fullmatch(r"cpu\d+", name)]
-        read = (self.machine.number(f"{_CPUS}/{name}/cpufreq/scaling_cur_freq") for name in names)
-        kilohertz = [one for one in read if one]
-        if kilohertz:
-            return Reading(value=round(sum(kilohertz) / len(kilohertz) / 1000, 1))
-        found = [
-            float(one) for one in re.findall(r"(?m)^cpu MHz\s*:\s*([\d.]+)", self.machine.text("/proc/cpuinfo") or "")
-        ]
-        if found:
-            return Reading(value=round(sum(found) / len(found), 1))
-        return Reading(value=None, reason="the system doesn't report the frequency")
+        """The mean over processors."""
+        told = self.machine.library(PsutilCpu).ask("frequency")
+        return Reading(value=told.value, reason=told.reason or "the system doesn't report the frequency")
 
     def _temperature(self) -> Reading[float]:
         """The hottest reading of the processor's own sensor."""
-        found: list[int] = []
-        for chip in self.machine.names(_HWMON) or ():
-            if self.machine.text(f"{_HWMON}/{chip}/name") in _SENSORS:
-                inputs = [
-                    one for one in self.machine.names(f"{_HWMON}/{chip}") or () if re.fullmatch(r"temp\d+_input", one)
-                ]
-                found += [
-                    one for name in inputs if (one := self.machine.number(f"{_HWMON}/{chip}/{name}")) is not None
-                ]
-        for zone in [] if found else self.machine.names(_ZONES) or ():
-            kind = self.machine.text(f"{_ZONES}/{zone}/type") or ""
-            if kind == "x86_pkg_temp" or kind.startswith("cpu"):
-                one = self.machine.number(f"{_ZONES}/{zone}/temp")
-                found += [] if one is None else [one]
+        told = self.machine.library(PsutilCpu).ask("temperatures").value or {}
+        found = [one for name, chip in told.items() if name in _SENSORS or name.startswith("cpu") for one in chip]
         if not found:
             return Reading(value=None, reason="no sensor of the processor is shown (a virtual machine shows none)")
-        return Reading(value=round(max(found) / 1000, 1))
+        return Reading(value=round(max(found), 1))
 
     def _power(self) -> Reading[float]:
         zones = [name for name in self.machine.names(_POWERCAP) or () if re.fullmatch(r"intel-rapl:\d+", name)]
@@ -142,26 +117,26 @@ class CpuTelemetryReader:
         return Reading(value=("thermal",) if sum(counts) > before else ())
 
 
-def _ticks(stat: str) -> tuple[float, float] | None:
-    """Ticks that were spent working, and all of them, from the first line of `/proc/stat`."""
-    fields = stat.partition("\n")[0].split()
-    if len(fields) < 5 or fields[0] != "cpu" or not all(one.isdecimal() for one in fields[1:]):
-        return None
-    numbers = [int(one) for one in fields[1:9]]  # guest time is in user time already
-    idle = sum(numbers[3:5])
-    return float(sum(numbers) - idle), float(sum(numbers))
-
-
 class PsutilCpu(Library):
-    """psutil, for systems that aren't Linux."""
+    """psutil on the processor."""
 
     NAME = "psutil_cpu"
 
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        """`cpu_percent`: use of all processors since it was asked before, in percent."""
+        """`times`: seconds that processors spent working, and all of them. `frequency`: in MHz. `temperatures`: the
+        readings of each sensor's chip in °C."""
         try:
             import psutil
 
-            return Reading(value=float(psutil.cpu_percent(interval=None)))
-        except (ImportError, OSError, RuntimeError) as error:
+            if function == "times":
+                spent = psutil.cpu_times()._asdict()
+                # Guest time is in user time already.
+                total = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
+                return Reading(value=[total - spent["idle"] - spent.get("iowait", 0.0), total])
+            if function == "frequency":
+                told = psutil.cpu_freq()
+                return Reading(value=round(told.current, 1) if told and told.current else None)
+            sensors = psutil.sensors_temperatures()  # neither macOS nor Windows has it
+            return Reading(value={name: [one.current for one in chip] for name, chip in sensors.items()})
+        except (ImportError, OSError, RuntimeError, AttributeError) as error:
             return Reading(value=None, reason=f"psutil: {type(error).__name__}: {error}")

@@ -1,6 +1,6 @@
 """Main memory in bytes: what the host has, and what control groups leave of it to this process.
 
-Linux tells by its own account; elsewhere psutil does, and what macOS's and Windows's own programs say otherwise.
+Linux tells by its own account; elsewhere psutil does. Programs of macOS and Windows tell of the modules.
 """
 
 from __future__ import annotations
@@ -88,10 +88,7 @@ def read_memory(machine: Machine | None = None, *, modules: bool = False) -> Mem
 
 
 def _totals(machine: Machine) -> tuple[Totals, str]:
-    """Memory in all, available, swap in all, free swap, in bytes; and why there is no total.
-
-    psutil answers in microseconds, the programs of macOS and Windows take up to a second, so it is asked before them.
-    """
+    """Memory in all, available, swap in all, free swap, in bytes; and why there is no total."""
     account = _from_account(machine.text("/proc/meminfo") or "")
     if None not in account:
         return account, ""
@@ -99,8 +96,7 @@ def _totals(machine: Machine) -> tuple[Totals, str]:
     if isinstance(told.value, list) and len(told.value) == 4:
         total, available, swap_total, swap_free = (whole(one) for one in told.value)
         return _filled(account, (total, available, swap_total, swap_free)), ""
-    programs = _programs(machine)
-    return programs.memory(machine) if programs else (account, told.reason)
+    return account, told.reason
 
 
 def _programs(machine: Machine) -> ModuleType | None:

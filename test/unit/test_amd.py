@@ -11,10 +11,8 @@ import pytest
 import stub_libraries
 from stub_libraries import python
 
-from hardware.accelerators import _amd_tools
 from hardware.accelerators.amd import AmdAccelerators, throttle_reasons, violation_reasons
 from hardware.errors import UsageError
-from hardware.machine import LiveMachine, Reading
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Any]
@@ -209,21 +207,3 @@ def test_pytorch_calls_a_device_cuda_and_openvino_has_no_name_for_it() -> None:
     assert backend.get_framework_device_string(3) == "cuda:3"
     with pytest.raises(UsageError, match=r"pytorch.*onnxruntime"):
         backend.get_framework_device_string(0, "openvino")
-
-
-def test_rocm_smi_is_asked_again_once_it_was_closed() -> None:
-    asked = []
-
-    class Asked(LiveMachine):
-        def run(self, *words: str, **_: Any) -> Any:
-            asked.append(words[0])
-            return Reading(value='{"card0": {"Card series": "Instinct MI300X"}}')
-
-    source = _amd_tools.RocmSmiSource(Asked())
-    assert source.count().value == 1
-    source.describe(0)
-    before = len(asked)
-    assert before == len(set(asked)), "what was told a moment ago is told again"
-    source.close()
-    assert source.count().value == 1
-    assert len(asked) == before + 1

@@ -9,7 +9,7 @@ from recorded_machines import FIXTURES, XEON, disks
 
 from hardware.machine import LiveMachine, Reading
 from hardware.recording import ReplayedMachine
-from hardware.system.storage._smart import from_smartctl, read_smart
+from hardware.system.storage._health import from_smartctl, read_smart
 
 HEALTH_OF = [
     ("/dev/nvme0n1", "healthy", 27, 0, 150, ""),

@@ -14,7 +14,7 @@ import stub_libraries
 from stub_libraries import python
 
 from hardware.accelerators import _levelzero
-from hardware.accelerators._intel_files import driver_version
+from hardware.accelerators._drivers import driver_version
 from hardware.accelerators.base import AcceleratorInfo
 from hardware.accelerators.intel import IntelAccelerators
 from hardware.machine import LiveMachine

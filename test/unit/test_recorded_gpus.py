@@ -65,12 +65,12 @@ def test_a_recorded_machine_has_its_source_and_every_device_is_known(name: str) 
     ("name", "count", "through", "model"),
     [
         ("nvidia/h100-x8", 8, "NVML", "NVIDIA H100 80GB HBM3"),
-        ("nvidia/a100-mig", 1, "nvidia-smi", "NVIDIA A100-SXM4-40GB"),
-        ("amd/mi300x-x2", 2, "amd-smi", "AMD Instinct MI300X OAM"),
-        ("amd/radeon-and-apu", 2, "rocm-smi", "Radeon RX 7900 XTX"),
+        ("nvidia/a100-mig", 1, "NVML", "NVIDIA A100-SXM4-40GB"),
+        ("amd/mi300x-x2", 2, "sysfs", "Instinct MI300X"),
+        ("amd/radeon-and-apu", 2, "sysfs", "7900 XTX"),
         ("amd/apu-laptop", 1, "sysfs", "Phoenix1"),
         ("intel/arc-laptop", 2, "Level Zero", "Arc(TM) A770M"),
-        ("intel/max-1550-x2", 2, "xpu-smi", "Data Center GPU Max 1550"),
+        ("intel/max-1550-x2", 2, "sysfs", "Data Center GPU Max 1550"),
         ("intel/core-ultra-laptop", 2, "sysfs, intel_vpu", "Meteor Lake-P"),
     ],
 )
@@ -89,16 +89,16 @@ def test_each_source_lists_the_devices(name: str, count: int, through: str, mode
         ("nvidia/workstation", 0, 83.0, 448.1, 100.0, ("sw_power_cap", "thermal")),
         ("nvidia/a100-mig", 0, 36.0, 66.92, None, ()),
         ("nvidia/jetson-orin", 0, 44.75, None, 34.5, None),
-        ("amd/mi300x-x2", 1, 88.0, 749.0, 100.0, ("power_limit",)),
+        ("amd/mi300x-x2", 1, 40.0, 139.0, 0.0, None),
         ("amd/mi300x-container", 1, 42.0, 141.0, 0.0, None),
         ("amd/radeon-and-apu", 0, 41.0, 19.0, 0.0, None),
         ("amd/apu-laptop", 0, 45.0, 9.121, 7.0, None),
         ("intel/arc-laptop", 0, 52.0, 38.5, None, ("thermal",)),
-        ("intel/max-1550-x2", 1, 44.0, 313.5, 30.0, None),
+        ("intel/max-1550-x2", 1, None, None, None, ()),
     ],
 )
 def test_metrics_of_a_device(
-    name: str, index: int, celsius: float, watts: float | None, compute: float | None, reasons: Any
+    name: str, index: int, celsius: float | None, watts: float | None, compute: float | None, reasons: Any
 ) -> None:
     found = backend(name)
     assert found.get_temperature(index) == celsius
@@ -275,7 +275,7 @@ def test_throttling_of_tiles_and_cards_has_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["nvidia/h100-x8", "amd/mi300x-x2", "intel/arc-laptop", "amd/apu-laptop"])
-def test_without_library_tool_and_driver_the_bus_is_left(tmp_path: Path, name: str) -> None:
+def test_without_library_and_driver_the_bus_is_left(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     shutil.copytree(FIXTURES / name, folder)
     for part in ("commands", "libraries", "files/sys/class", "files/sys/module"):

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import psutil
 import pytest
 
 from hardware import sampling
 from hardware.accelerators.base import AcceleratorBackend, AcceleratorInfo
-from hardware.machine import LiveMachine
+from hardware.machine import LiveMachine, Reading
 from hardware.registry import Registered
 from hardware.sampling import Sampler
-from hardware.system.cpu_telemetry import CpuTelemetryReader
+from hardware.system.cpu_telemetry import CpuTelemetryReader, PsutilCpu
 
 SCHEMA = json.loads((Path(sampling.__file__).parent / "schemas" / "sample.json").read_text(encoding="utf-8"))
-STAT = "cpu  {user} 0 50 {idle} 10 0 0 0 0 0\ncpu0 1 2 3 4\n"
 
 
 class Chip(AcceleratorBackend):
@@ -111,28 +111,25 @@ def tree(folder: Path, files: dict[str, Any]) -> LiveMachine:
     return LiveMachine(folder)
 
 
-def test_use_and_power_are_means_since_the_look_before(tmp_path: Path) -> None:
+def test_use_and_power_are_means_since_the_look_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zone = "/sys/class/powercap/intel-rapl:0"
     cpus = "/sys/devices/system/cpu/cpu0"
     files = {
-        "/proc/stat": STAT.format(user=100, idle=1000),
         f"{zone}/name": "package-0",
         f"{zone}/energy_uj": 5_000_000,
         f"{zone}/max_energy_range_uj": 10_000_000,
         f"{cpus}/thermal_throttle/core_throttle_count": 7,
-        f"{cpus}/cpufreq/scaling_cur_freq": 3_100_000,
-        "/sys/class/hwmon/hwmon0/name": "nvme",
-        "/sys/class/hwmon/hwmon0/temp1_input": 90_000,
-        "/sys/class/hwmon/hwmon1/name": "k10temp",
-        "/sys/class/hwmon/hwmon1/temp1_input": 61_250,
     }
+    told = {"times": [150, 1160], "frequency": 3100.0, "temperatures": {"nvme": [90.0], "k10temp": [61.25, 40.0]}}
+    monkeypatch.setattr(PsutilCpu, "ask", lambda self, function: Reading(value=told[function]))
     reader = CpuTelemetryReader(tree(tmp_path, files))
     first = reader.read()
     assert first.compute_percent is None
     assert "second look" in first.reasons["compute_percent"]
     assert first.temperature_c == pytest.approx(61.2, abs=0.1)
     assert first.frequency_mhz == 3100.0
-    tree(tmp_path, {"/proc/stat": STAT.format(user=175, idle=1025), f"{zone}/energy_uj": 1_000_000})
+    told["times"] = [225, 1260]
+    tree(tmp_path, {f"{zone}/energy_uj": 1_000_000})
     second = reader.read()
     assert second.compute_percent == 75.0
     assert second.power_w is not None
@@ -142,8 +139,9 @@ def test_use_and_power_are_means_since_the_look_before(tmp_path: Path) -> None:
     assert reader.read().throttle_reasons == ("thermal",)
 
 
-def test_a_counter_for_root_alone_is_a_reason_and_no_zero(tmp_path: Path) -> None:
-    machine = tree(tmp_path, {"/proc/stat": "garbage", "/sys/class/powercap/intel-rapl:0/name": "package-0"})
+def test_a_counter_for_root_alone_is_a_reason_and_no_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = tree(tmp_path, {"/sys/class/powercap/intel-rapl:0/name": "package-0"})
+    monkeypatch.setattr(psutil, "sensors_temperatures", dict)
     read = CpuTelemetryReader(machine).read()
     assert read.power_w is None
     assert "root" in read.reasons["power_w"]

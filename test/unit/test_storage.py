@@ -20,7 +20,7 @@ from hardware.errors import UsageError
 from hardware.machine import LiveMachine, Machine, Reading
 from hardware.recording import ReplayedMachine
 from hardware.system.storage import StorageDeviceInfo, get_storage_backend, local, read_storage
-from hardware.system.storage._linux_health import health_without_root, link_limit
+from hardware.system.storage._health import health_without_root, link_limit
 from hardware.system.storage._mounted import remote
 from hardware.system.storage.base import BUS_TYPES, DEVICE_TYPES, HEALTH, Mount, read_mounts
 from hardware.system.storage.factory import registered_storage

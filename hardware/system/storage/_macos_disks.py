@@ -12,7 +12,7 @@ from typing import Any
 from xml.parsers.expat import ExpatError
 
 from ...machine import Machine
-from ...values import tables, text, whole
+from ...values import table, tables, text, whole
 from .._macos import profiler
 from .base import Mount, StorageDeviceInfo, unique, with_reasons
 
@@ -86,7 +86,7 @@ def _described(
 
 
 def _profiled(machine: Machine) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
-    said = profiler(machine)
+    said = table(profiler(machine).value)
     for section, kind in (("SPNVMeDataType", "nvme_ssd"), ("SPSerialATADataType", "sata_ssd")):
         for controller in tables(said.get(section)):
             for one in tables(controller.get("_items")):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...machine import Machine
 from ...values import data_file, first_number, pairs, text, whole
-from ._linux_health import health_without_root, link_limit
+from ._health import health_without_root, link_limit, read_smart
 from .base import SMART_NOT_ASKED, Mount, StorageBackend, StorageDeviceInfo, unique, with_reasons
 
 _BLOCK = "/sys/block"
@@ -148,8 +148,6 @@ def _described(machine: Machine, block: Block, mounts: tuple[Mount, ...], *, sma
     reasons = dict.fromkeys(("health_status", "temperature_celsius", "wear_level_percent", "power_on_hours"))
     asked: dict[str, str] = dict.fromkeys(reasons, SMART_NOT_ASKED)
     if smart and not block.name.startswith("mmcblk") and bus != "virtual":
-        from ._smart import read_smart
-
         told = read_smart(machine, f"/dev/{block.name}")
         health, asked = told.over(health), dict.fromkeys(reasons, told.reason or "smartctl doesn't report it")
         model, serial, firmware = told.model or model, told.serial or serial, told.firmware or firmware

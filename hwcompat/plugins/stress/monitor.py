@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 FORMATS = ("auto", "live", "json")
 
 _WIDE = 120
+_WIDE_ALONE = (1, 4)
+"""Columns that a narrow terminal has no room for: the model, and the looks before."""
+
 _HISTORY = 16
 _BARS = "▁▂▃▄▅▆▇█"
 _HOT_C = 85.0
@@ -107,11 +110,11 @@ class View:
         table = _table(wide)
         devices = list(sample.devices)
         room = len(devices) if height is None else max(0, height - 8)
-        for cells in (self._cpu(sample.host, wide), self._ram(sample.host, wide)):
-            table.add_row(*map(_cell, cells))
-        table.add_section()
-        for device in devices[:room]:
-            table.add_row(*map(_cell, self._device(device, wide)))
+        hosts = [self._cpu(sample.host, wide), self._ram(sample.host, wide)]
+        for number, cells in enumerate([*hosts, *(self._device(device, wide) for device in devices[:room])]):
+            if number == len(hosts):
+                table.add_section()
+            table.add_row(*(_cell(cell) for place, cell in enumerate(cells) if wide or place not in _WIDE_ALONE))
         lines: list[Any] = [Text(_heading(sample), style="bold", overflow="ellipsis", no_wrap=True), table]
         if len(devices) > room:
             lines.append(Text(f"{len(devices) - room} more devices; the terminal is too low to show them"))
@@ -126,38 +129,36 @@ class View:
 
     def _cpu(self, host: HostSample, wide: bool) -> list[Any]:
         cpu = host.cpu
-        throttle = _throttling(cpu.throttle_reasons)
         clock = "" if cpu.frequency_mhz is None else f"{cpu.frequency_mhz / 1000:.2f} GHz"
-        row = ["cpu", _temperature(cpu.temperature_c), _percent(cpu.compute_percent, wide), "–", _watts(cpu.power_w)]
-        if not wide:
-            return [*row, throttle]
-        name = ", ".join(filter(None, [host.cpu_model or "processor", clock]))
-        return [*row[:1], name, *row[1:3], sparkline(self.history.get(("cpu", 0), ())), *row[3:], throttle]
+        return [
+            "cpu",
+            ", ".join(filter(None, [host.cpu_model or "processor", clock])),
+            _temperature(cpu.temperature_c),
+            _percent(cpu.compute_percent, wide),
+            sparkline(self.history.get(("cpu", 0), ())),
+            "–",
+            _watts(cpu.power_w),
+            _throttling(cpu.throttle_reasons),
+        ]
 
     def _ram(self, host: HostSample, wide: bool) -> list[Any]:
         memory = _memory(host.memory_used_bytes, host.memory_total_bytes, wide)
-        row = ["ram", "", "", memory, "", host.memory_reason]
-        return [*row[:1], "main memory", *row[1:3], "", *row[3:]] if wide else row
+        return ["ram", "main memory", "", "", "", memory, "", host.memory_reason]
 
     def _device(self, device: DeviceSample, wide: bool) -> list[Any]:
         from rich.text import Text
 
-        name = f"{device.vendor} {device.index}"
-        model = device.model
-        if device.simulated and not says_simulated(model):
-            model += " (simulated)"
-        if device.reason:
-            row = [name, "–", "–", "–", "–", Text("silent: below", style="red")]
-            return [name, model, "–", "–", self._spark(device), "–", "–", row[-1]] if wide else row
-        row = [
-            name,
+        simulated = " (simulated)" if device.simulated and not says_simulated(device.model) else ""
+        return [
+            f"{device.vendor} {device.index}",
+            f"{device.model}{simulated}",
             _temperature(device.temperature_c),
             _percent(device.compute_percent, wide),
+            self._spark(device),
             _memory(device.memory_used_bytes, device.memory_total_bytes, wide),
             _watts(device.power_w),
-            _throttling(device.throttle_reasons),
+            Text("silent: below", style="red") if device.reason else _throttling(device.throttle_reasons),
         ]
-        return [name, model, *row[1:3], self._spark(device), *row[3:]] if wide else row
 
     def _spark(self, device: DeviceSample) -> str:
         return sparkline(self.history.get((device.vendor, device.index), ()))

@@ -1,0 +1,147 @@
+"""What a driver of the kernel shows of its devices in `/sys`: which there are, and whether this user may use them.
+
+A device whose node isn't in `/dev` wasn't given to this container.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from ..machine import Machine, Reading
+from ._figures import Extra, given, pci_address, text
+from ._sources import Source
+from .base import AcceleratorInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A device of a driver: its folder in `/sys/class`, and its node, which is empty where the driver made none.
+
+    `may_open` is `None` where the node wasn't given to this container.
+    """
+
+    folder: str
+    address: str
+    device_id: int
+    driver: str
+    node: str
+    may_open: bool | None
+    hwmon: str | None
+
+    @property
+    def path(self) -> str:
+        """The device's own folder."""
+        return f"{self.folder}/device"
+
+    @property
+    def denied(self) -> str:
+        """Why this user can't use it; empty where nothing is in the way."""
+        return f"{self.node} can't be opened by this user: join group render" if self.may_open is False else ""
+
+
+AnyCard = TypeVar("AnyCard", bound=Card)
+
+
+def read_card(machine: Machine, folder: str, vendor_id: int, drivers: Collection[str]) -> Card | None:
+    """The device of a folder such as `/sys/class/drm/card0`; `None` for one of another vendor or driver."""
+    path = f"{folder}/device"
+    address = pci_address((machine.link(path) or "").rpartition("/")[2])
+    device_id = machine.number(f"{path}/device", 16)
+    driver = (machine.link(f"{path}/driver") or "").rpartition("/")[2]
+    if machine.number(f"{path}/vendor", 16) != vendor_id or device_id is None or address is None:
+        return None
+    if driver not in drivers:
+        return None
+    if folder.startswith("/sys/class/accel/"):
+        node = f"/dev/accel/{folder.rpartition('/')[2]}"
+    else:
+        names = machine.names(f"{path}/drm") or ()
+        node = next((f"/dev/dri/{name}" for name in names if name.startswith("renderD")), "")
+    monitors = machine.names(f"{path}/hwmon") or ()
+    return Card(
+        folder=folder,
+        address=address,
+        device_id=device_id,
+        driver=driver,
+        node=node,
+        may_open=machine.may_open(node) if node else None,
+        hwmon=f"{path}/hwmon/{monitors[0]}" if monitors else None,
+    )
+
+
+def driver_version(machine: Machine, module: str) -> str:
+    """The version of a kernel module; one that came with the kernel has the kernel's."""
+    return text(machine.text(f"/sys/module/{module}/version")) or f"Linux {machine.host().release}"
+
+
+class DriverFiles(Source, Generic[AnyCard]):
+    """A driver's files. Its devices are looked for once until `close`: what a device is doesn't change."""
+
+    VENDOR: ClassVar[str]
+    DEVICE_TYPE: ClassVar[str] = "gpu"
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._lock = threading.Lock()
+        self._every: tuple[AnyCard, ...] | None = None
+
+    @abstractmethod
+    def look(self) -> tuple[AnyCard, ...]:
+        """The driver's devices in the order in which programs number them."""
+
+    @abstractmethod
+    def described(self, index: int, card: AnyCard) -> AcceleratorInfo:
+        """All that the files tell of a device that is there."""
+
+    def every(self) -> tuple[AnyCard, ...]:
+        """All devices of the driver."""
+        with self._lock:
+            if self._every is None:
+                self._every = self.look()
+            return self._every
+
+    def close(self) -> None:
+        with self._lock:
+            self._every = None
+
+    def cards(self) -> tuple[AnyCard, ...]:
+        """Those whose node this container was given."""
+        return tuple(card for card in self.every() if card.may_open is not None)
+
+    def at(self, address: object) -> AnyCard | None:
+        """The device at an address on the bus."""
+        return next((card for card in self.every() if card.address == address), None)
+
+    def card(self, index: int) -> AnyCard | None:
+        """The device of this index; `None` if it is gone."""
+        cards = self.cards()
+        return cards[index] if index < len(cards) else None
+
+    def count(self) -> Reading[int]:
+        every, listed = self.every(), len(self.cards())
+        if every and not listed:
+            reason = f"{every[0].node or 'the device node'} isn't there: was it given to this container?"
+            return Reading(value=None, reason=reason)
+        return given(listed or None, "the driver has no device")
+
+    def describe(self, index: int) -> AcceleratorInfo:
+        card = self.card(index)
+        if card is not None:
+            return self.described(index, card)
+        extra: Extra = {"reason": self.gone(index).reason}
+        return AcceleratorInfo(
+            vendor=self.VENDOR, device_type=self.DEVICE_TYPE, model="unknown", index=index, extra_info=extra
+        )
+
+    def gone(self, index: int) -> Reading[Any]:
+        """No figure, as the device was taken away since it was counted."""
+        return Reading(value=None, reason=f"device {index} isn't there any more")
+
+    def extra(self, card: AnyCard) -> Extra:
+        """Where a device is on the bus, what it is, and what is in the way of using it."""
+        extra: Extra = {"pci_address": card.address, "pci_device_id": f"{card.device_id:#06x}"}
+        return extra | ({"reason": card.denied} if card.denied else {})
