@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import subprocess
 import threading
 import time
@@ -172,14 +173,14 @@ def _answers(
                 break
             traffic.received += len(line)
             yield _answer(host, line)
-        process.kill()
+        _end(process)
         listener.join(timeout=1)
         text = b"".join(told).decode(errors="replace")
         last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
         silent = f"nothing came for {limit_s:.0f} s" if is_late else "the line broke"
         raise LineDropped(one_line(last) or silent, text)
     finally:
-        process.kill()
+        _end(process)
         process.wait()
         listener.join(timeout=1)
         for stream in (process.stdin, process.stdout, process.stderr):
@@ -194,7 +195,7 @@ def _killed_after(limit_s: float, process: subprocess.Popen[bytes]) -> Iterator[
 
     def end() -> None:
         late.set()
-        process.kill()
+        _end(process)
 
     timer = threading.Timer(limit_s, end)
     timer.daemon = True
@@ -203,6 +204,13 @@ def _killed_after(limit_s: float, process: subprocess.Popen[bytes]) -> Iterator[
         yield late
     finally:
         timer.cancel()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End ssh, and what it or a script in its place started, which would hold its pipes."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
 
 
 def _listen(stream: IO[bytes], told: collections.deque[bytes]) -> None:

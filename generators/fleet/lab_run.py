@@ -236,7 +236,7 @@ class _LabRun:
                     return look
 
     def _stop(self) -> None:
-        self._stopping = True
+        self._stopping, self._start = True, None
         self._note(f"the run on {self._name} is asked to end; Ctrl-C again leaves it as it is")
         with contextlib.suppress(LineLost):  # the next look says so
             self._lab.ask("stop", key=self._key)

@@ -158,7 +158,7 @@ def test_a_line_that_stays_away_is_given_up(monkeypatch, tmp_path):
 
 def test_a_line_that_says_nothing_is_given_up(monkeypatch, tmp_path):
     script = FIRST.format(str(tmp_path / "was here")) + GREETS
-    script += "say(b'{}\\n')\nif not first: import time; time.sleep(600)"
+    script += "say(b'{}\\n')\nif not first: import subprocess; subprocess.run(['sleep', '600'])"
     lab = LabMachine(host_that_says(monkeypatch, script), patience_s=0)
     lab.ask("hello")
     answers = lab.answers("run", lambda: ({}, b""), limit_s=2)

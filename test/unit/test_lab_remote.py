@@ -220,6 +220,7 @@ def test_only_what_is_new_comes(lab: LabMachine, folder: Path):
 def test_much_evidence_comes_in_pieces_that_join(lab: LabMachine, folder: Path):
     start(lab)
     name = f"{RUN}-7.jsonl"
+    until((folder / "evidence" / name).exists)
     with (folder / "evidence" / name).open("ab") as file:
         file.write(b"x" * (9 << 20))
     end(lab, folder)
@@ -228,6 +229,14 @@ def test_much_evidence_comes_in_pieces_that_join(lab: LabMachine, folder: Path):
     answers.close()
     assert (first["whole"], second["whole"]) == (False, True)
     assert data_of(first)[name] + data_of(second)[name] == (folder / "evidence" / name).read_bytes()
+
+
+def test_what_was_never_started_is_over(lab: LabMachine, folder: Path):
+    """As after Ctrl-C before anything was heard."""
+    told = look(lab)
+    assert (told["state"], told["parts"], told["whole"]) == ("none", [], True)
+    assert lab.ask("collected", key="k") == lab.ask("stop", key="k") == {}
+    assert not folder.exists()
 
 
 def test_a_mistake_is_answered(lab: LabMachine):
