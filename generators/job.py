@@ -366,6 +366,11 @@ def _read(written: WrittenSuite) -> SuiteFile:
         checks = required_checks(cell)
         subject = str(Subject.CHECKPOINT)
         return SuiteFile(path=written.path, cell=cell, subject=subject, checks=checks, suite_hash="", missing=missing)
+    return read_written(written)
+
+
+def read_written(written: WrittenSuite) -> SuiteFile:
+    """Return what the file of a suite says of itself. Raises `OutputError` where it is another cell's."""
     suite = read_suite(written.path)
     planned = written.planned.cell
     if suite is None or suite.cell != planned:

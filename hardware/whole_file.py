@@ -11,7 +11,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 _LOCK = ".lock"
 
@@ -32,11 +35,13 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
     """Hold other processes that ask for the same folder until this block is over. The hold ends with its process,
-    however that ends; where the system or the disk knows no locks, there is none. Raises `OSError`.
+    however that ends; where the disk knows no locks, there is none. Raises `OSError`.
     """
-    with (folder / _LOCK).open("ab") as file:
-        _lock(file, wait=True)
+    lock = _lock(folder, wait=True)
+    try:
         yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager
@@ -45,17 +50,18 @@ def work_folder(parent: Path, prefix: str) -> Iterator[Path]:
     processes left are removed first. Raises `OSError`."""
     with one_at_a_time(parent):
         for left in parent.glob(f"{prefix}*"):
-            with contextlib.suppress(OSError), (left / _LOCK).open("ab") as file:
-                if _lock(file, wait=False):
+            with contextlib.suppress(OSError):
+                lock = _lock(left, wait=False)
+                if lock.is_locked:
                     shutil.rmtree(left, ignore_errors=True)
+                    lock.release()
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        held = (folder / _LOCK).open("ab")
-        _lock(held, wait=False)
+        held = _lock(folder, wait=False)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        held.close()
+        held.release()
 
 
 def mark_in_use(descriptor: int) -> None:
@@ -81,12 +87,13 @@ def is_in_use(path: Path) -> bool:
     return False
 
 
-def _lock(file: BinaryIO, *, wait: bool) -> bool:
-    """Whether this process holds the file's lock now; False too where there are no locks."""
-    try:
-        import fcntl
+def _lock(folder: Path, *, wait: bool) -> FileLock:
+    """The lock of a folder, held unless another process has it or the disk knows no locks. Raises `OSError` where the
+    folder can't be written."""
+    from filelock import FileLock
 
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):  # Windows; a network's disk; another process
-        return False
-    return True
+    lock = FileLock(folder / _LOCK)
+    (folder / _LOCK).touch()
+    with contextlib.suppress(OSError):  # `filelock.Timeout` is one
+        lock.acquire(blocking=wait)
+    return lock

@@ -1,8 +1,7 @@
 """Runs models in other environments: a process of another Python takes model.onnx and inputs.npz, and gives
 outputs.npz and execution.json."""
 
-from .environments import Environment, environment_of, environment_versions, web_folder, without_browser
-from .installed_browsers import Browser
+from .environments import Browser, Environment, environment_of, environment_versions, web_folder, without_browser
 from .process import Worker, WorkerDied, WorkerError, WorkerTimeout
 
 __all__ = [

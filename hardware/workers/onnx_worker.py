@@ -11,7 +11,6 @@ import platform
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -139,20 +138,14 @@ def quantise(*, model: str, inputs: list[str], quantised: str) -> dict[str, Any]
     return {"bytes": Path(quantised).stat().st_size}
 
 
-_CALLS: dict[str, Callable[..., dict[str, Any]]] = {
-    "describe": describe,
-    "run": run,
-    "placement": placement,
-    "precompile": precompile,
-    "quantise": quantise,
-}
-
-
-def main() -> None:
-    """Answer until standard input ends."""
-    sys.path.append(str(Path(__file__).parent))
-    importlib.import_module("serving").serve(_CALLS)
-
-
 if __name__ == "__main__":
-    main()
+    sys.path.append(str(Path(__file__).parent))
+    importlib.import_module("serving").serve(
+        {
+            "describe": describe,
+            "run": run,
+            "placement": placement,
+            "precompile": precompile,
+            "quantise": quantise,
+        }
+    )

@@ -158,14 +158,9 @@ def _taken(one: dict[str, Any]) -> Any:
     return np.frombuffer(data, dtype=one["type"]).reshape(one["dims"])
 
 
-def main() -> None:
-    """Answer until standard input ends."""
+if __name__ == "__main__":
     sys.path.append(str(_HERE))
     try:
         importlib.import_module("serving").serve({"describe": describe, "run": run})
     finally:
         _open.close()
-
-
-if __name__ == "__main__":
-    main()

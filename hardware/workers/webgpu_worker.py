@@ -70,11 +70,6 @@ def run(*, model: str, subject: str, settings: dict[str, Any], **places: str) ->
     return found
 
 
-def main() -> None:
-    """Answer until standard input ends."""
+if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent))
     importlib.import_module("serving").serve({"describe": describe, "run": run})
-
-
-if __name__ == "__main__":
-    main()

@@ -343,11 +343,6 @@ def save(*, platform: str, program: str, inputs: str, folder: str, lower_for: li
     return {"platforms": list(made.platforms), "bytes": (Path(folder) / STABLEHLO).stat().st_size}
 
 
-def main() -> None:
-    """Answer until standard input ends."""
+if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent))
     importlib.import_module("serving").serve({"describe": describe, "run": run, "gradients": gradients, "save": save})
-
-
-if __name__ == "__main__":
-    main()

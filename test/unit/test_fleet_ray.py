@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -230,22 +231,34 @@ def packed(text: str, name: str = "suite/run.py") -> tuple[str, bytes]:
     return hashlib.sha256(data.getvalue()).hexdigest(), data.getvalue()
 
 
-def test_a_bundle_is_unpacked_once_and_goes_when_nobody_holds_it(tmp_path: Path) -> None:
+def test_a_bundle_is_unpacked_once_and_goes_when_it_was_not_used_for_a_week(tmp_path: Path) -> None:
     (one, first), (two, second) = packed("1"), packed("2")
-    root, held = ray_node.unpacked(one, lambda: first, tmp_path)
+    root = ray_node.unpacked(one, lambda: first, tmp_path)
     assert (root / "suite" / "run.py").read_text() == "1"
-    ray_node.unpacked(one, lambda: pytest.fail("it is there"), tmp_path)[1].close()
-    ray_node.unpacked(two, lambda: second, tmp_path)[1].close()
-    assert root.is_dir()
-    held.close()
-    ray_node.unpacked(packed("3")[0], lambda: packed("3")[1], tmp_path)[1].close()
-    assert not root.exists()
+    six_days, eight_days = (time.time() - days * 24 * 3600 for days in (6, 8))
+    os.utime(root, (six_days, six_days))
+    ray_node.unpacked(two, lambda: second, tmp_path)
+    ray_node.unpacked(one, lambda: pytest.fail("it is there"), tmp_path)
+    os.utime(root, (eight_days, eight_days))
+    ray_node.unpacked(two, lambda: pytest.fail("it is there"), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [two]
+
+
+def test_a_bundle_that_another_process_unpacked_meanwhile_is_taken(tmp_path: Path) -> None:
+    one, data = packed("1")
+
+    def slowly() -> bytes:
+        ray_node.unpacked(one, lambda: data, tmp_path)
+        return data
+
+    assert (ray_node.unpacked(one, slowly, tmp_path) / "suite" / "run.py").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == [one]
 
 
 def test_a_bundle_that_is_another_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="isn't the one that was sent"):
         ray_node.unpacked(packed("1")[0], lambda: packed("2")[1], tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["../out.py", "/tmp/hwcompat-out.py", "suite/../../out.py"])
@@ -259,7 +272,7 @@ def test_no_file_of_a_bundle_lies_outside_its_folder(tmp_path: Path, name: str) 
 
 def test_a_runner_that_dies_is_told_by_its_last_words(tmp_path: Path) -> None:
     digest, data = packed("import sys; sys.exit('out of luck')")
-    runner = ray_node.Runner(*ray_node.unpacked(digest, lambda: data, tmp_path))
+    runner = ray_node.Runner(ray_node.unpacked(digest, lambda: data, tmp_path))
     with pytest.raises(ray_node.RunnerLost, match="ended with 1: out of luck"):
         runner.ask({"do": "report"})
     runner.close()
@@ -270,7 +283,7 @@ def test_a_runner_ends_with_its_input(tmp_path: Path) -> None:
         f"import os, sys; print({{}}, flush=True); sys.stdin.read(); os.rmdir({str(tmp_path / 'x')!r})"
     )
     (tmp_path / "x").mkdir()
-    runner = ray_node.Runner(*ray_node.unpacked(digest, lambda: data, tmp_path))
+    runner = ray_node.Runner(ray_node.unpacked(digest, lambda: data, tmp_path))
     assert runner.ask({}) == {}
     runner.close()
     assert not runner.is_alive

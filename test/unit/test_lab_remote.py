@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import os
@@ -9,15 +10,15 @@ import signal
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab_without_ssh import host_here
 
 from hardware.errors import UsageError
-from hwcompat.plugins.fleet.lab_line import MOST_BYTES
-from hwcompat.plugins.fleet.lab_machine import LabMachine
+from hwcompat.plugins.fleet.lab_line import LabMachine
 
 RUN = "20261121T120000Z-abcdef"
 RESUMED = "20261121T130000Z-abcdef"
@@ -49,98 +50,123 @@ def archive(files: dict[str, str]) -> bytes:
     return data.getvalue()
 
 
-def put(lab: LabMachine, kind: str, name: str, data: bytes, sha256: str = "") -> None:
-    digest = sha256 or hashlib.sha256(data).hexdigest()
-    lab.ask("put", kind=kind, name=name, sha256=digest, package="p", payload=data)
+Archives = dict[str, bytes]
+PACKAGE: Archives = {"packages/p": archive({"hardware/__init__.py": ""})}
+BUNDLE: Archives = {"bundles/b": archive({"run.py": RUNS})}
+
+
+def asked(archives: Archives | None = None, *, key: str = "k", sha256: str = "", **changes: Any) -> dict[str, Any]:
+    """What a run is asked for with."""
+    told = [
+        {
+            "place": place,
+            "size": len(data),
+            "sha256": sha256 or hashlib.sha256(data).hexdigest(),
+            "package": "packages/p" if place.startswith("bundles") else "",
+        }
+        for place, data in (archives or {}).items()
+    ]
+    values = {"key": key, "bundle": "bundles/b", "checkpoints": [], "have": {}, "words": [], "again": False}
+    return {
+        **values,
+        "command": "a command",
+        "archives": told,
+        "start": True,
+        "payload": b"".join((archives or {}).values()),
+        **changes,
+    }
 
 
 @pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LabMachine]:
-    with LabMachine(host_here(monkeypatch, tmp_path / "home")) as one:
-        yield one
+def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LabMachine:
+    return LabMachine(host_here(monkeypatch, tmp_path / "home"))
 
 
 @pytest.fixture
-def folder(lab: LabMachine, tmp_path: Path) -> Iterator[Path]:
-    """The lab's folder with a bundle that runs until it is told to end."""
-    put(lab, "packages", "p", archive({"hardware/__init__.py": ""}))
-    put(lab, "bundles", "b", archive({"run.py": RUNS}))
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The lab's folder; its bundle runs until it is told to end."""
     found = tmp_path / "home" / ".cache" / "hwcompat" / "lab"
     yield found
-    (found / "bundles" / "b" / "go").touch()  # nothing outlives the test
+    if (found / "bundles" / "b").is_dir():
+        (found / "bundles" / "b" / "go").touch()  # nothing outlives the test
 
 
-def start(lab: LabMachine, key: str = "k", *, again: bool = False, resume: bool = False) -> str:
-    words = ["--resume"] if resume else []
-    answer = lab.ask("start", key=key, bundle="b", words=words, checkpoints=[], again=again, command="a command")
-    return str(answer.values["state"])
+def start(lab: LabMachine, key: str = "k", **changes: Any) -> str:
+    return str(lab.ask("run", **asked(PACKAGE | BUNDLE, key=key, **changes))["state"])
 
 
 def state(lab: LabMachine, key: str = "k") -> str:
-    return str(lab.ask("state", key=key).values["state"])
+    return str(hello(lab, key)["state"])
+
+
+def hello(lab: LabMachine, key: str = "k", **changes: Any) -> Mapping[str, Any]:
+    values = {"packages": [], "archives": [], "checkpoints": [], **changes}
+    return lab.ask("hello", key=key, **values)
+
+
+def look(lab: LabMachine, have: dict[str, tuple[int, str]] | None = None) -> Mapping[str, Any]:
+    return lab.ask("run", **asked(start=False, have=have or {}))
+
+
+def data_of(told: Mapping[str, Any]) -> dict[str, bytes]:
+    return {one["name"]: base64.b64decode(one["data"]) for one in told["parts"]}
+
+
+def end(lab: LabMachine, folder: Path) -> None:
+    (folder / "bundles" / "b" / "go").touch()
+    until(lambda: state(lab) == "ended")
 
 
 def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    last = time.monotonic() + 30
     while not done():
-        assert time.monotonic() < end
+        assert time.monotonic() < last
         time.sleep(0.02)
 
 
-def look(lab: LabMachine, have: dict[str, int], most: int = MOST_BYTES) -> tuple[dict, bytes]:
-    answer = lab.ask("look", key="k", have=have, wait_s=0.0, most=most)
-    return dict(answer.values), answer.body
-
-
 def test_it_tells_what_is_there_and_writes_nothing(lab: LabMachine, tmp_path: Path):
-    told = lab.ask("hello", packages=["pytest", "no-such-package"], package="p", folders=["weights"]).values
+    packages = ["pytest", "no-such-package"]
+    told = hello(lab, packages=packages, archives=["packages/p"], checkpoints=["weights"])
     assert told["packages"]["pytest"] == pytest.__version__
     assert told["packages"]["no-such-package"] == ""
-    assert (told["executable"], told["writable"], told["has_package"]) == (sys.executable, True, False)
-    assert told["no_folders"] == ["weights"]
+    assert (told["executable"], told["writable"], told["missing"]) == (sys.executable, True, ["packages/p"])
+    assert (told["no_folders"], told["files"], told["state"]) == (["weights"], [], "none")
     assert list((tmp_path / "home").iterdir()) == []
 
 
 def test_an_archive_arrives_whole_or_not_at_all(lab: LabMachine, folder: Path):
+    start(lab)
     assert (folder / "bundles" / "b" / "hardware" / "__init__.py").is_file(), "the package stands beside the suites"
-    data = archive({"run.py": "x = 1\n"})
     with pytest.raises(UsageError, match="isn't what was sent"):
-        put(lab, "bundles", "c", data, sha256="0" * 64)
+        lab.ask("run", **asked({"bundles/c": archive({"run.py": ""})}, sha256="0" * 64))
     with pytest.raises(UsageError, match="is no name of a file"):
-        put(lab, "bundles", "c", archive({"run.py": "", "../../up.py": ""}))
+        lab.ask("run", **asked({"bundles/c": archive({"run.py": "", "../../up.py": ""})}))
     with pytest.raises(UsageError, match="BadZipFile"):
-        put(lab, "bundles", "c", b"no archive")
+        lab.ask("run", **asked({"bundles/c": b"no archive"}))
     assert [path.name for path in (folder / "bundles").iterdir()] == ["b"]
 
 
-def test_a_run_outlives_the_line_and_is_found_again(monkeypatch, folder: Path, lab: LabMachine, tmp_path: Path):
+def test_a_run_outlives_the_line_and_is_found_again(lab: LabMachine, folder: Path):
     assert start(lab) == "running"
-    assert lab._line is not None
-    line = lab._line._process.pid
-    assert os.getsid(int((folder / "runs" / "k" / "pid").read_text())) != os.getsid(line), "what ends one ends both"
-    lab._hang_up()
-    with LabMachine(host_here(monkeypatch, tmp_path / "home")) as another:
-        assert state(another) == "running"
-        assert start(another, key="other") == "busy"
-        pid = (folder / "runs" / "k" / "pid").read_text()
-        (folder / "bundles" / "b" / "go").touch()
-        until(lambda: state(another) == "ended")
-        told, body = look(another, {})
-        assert (told["code"], told["collected"], told["log"]) == (3, False, "it runs\n")
-        assert told["result"] == {"runs": {"a/b/cpu/float32": RUN}}
-        assert body == (folder / "evidence" / f"{RUN}-7.jsonl").read_bytes()
-        another.ask("collected", key="k")
-        assert another.ask("state", key="k").values["collected"] is True
-        assert (folder / "runs" / "k" / "pid").read_text() == pid
+    pid = (folder / "runs" / "k" / "pid").read_text()
+    assert os.getsid(int(pid)) != os.getsid(0), "what ends one ends both"
+    assert state(lab) == "running"
+    assert start(lab, key="other") == "busy"
+    end(lab, folder)
+    told = look(lab)
+    assert (told["code"], told["collected"], told["log"]) == (3, False, "it runs\n")
+    assert told["result"] == {"runs": {"a/b/cpu/float32": RUN}}
+    assert data_of(told) == {f"{RUN}-7.jsonl": (folder / "evidence" / f"{RUN}-7.jsonl").read_bytes()}
+    lab.ask("collected", key="k")
+    assert hello(lab)["collected"] is True
+    assert (folder / "runs" / "k" / "pid").read_text() == pid
 
 
 def test_asked_for_twice_it_runs_once(lab: LabMachine, folder: Path):
     start(lab)
     pid = (folder / "runs" / "k" / "pid").read_text()
     assert start(lab) == "running"
-    assert (folder / "runs" / "k" / "pid").read_text() == pid
-    (folder / "bundles" / "b" / "go").touch()
-    until(lambda: state(lab) == "ended")
+    end(lab, folder)
     assert start(lab) == "ended", "somebody else began and ended it since this was looked at"
     assert (folder / "runs" / "k" / "pid").read_text() == pid
 
@@ -151,61 +177,71 @@ def test_a_run_whose_machine_went_down_is_gone_and_goes_on(lab: LabMachine, fold
     until(lambda: any((folder / "evidence").glob("*.jsonl")))
     os.killpg(os.getsid(pid), signal.SIGKILL)  # with what watches it, as a reboot does
     until(lambda: state(lab) == "gone")
-    assert start(lab, again=True, resume=True) == "running"
+    assert start(lab, again=True, words=["--resume"]) == "running"
     until(lambda: len([one for one in (folder / "evidence").glob("*.jsonl") if one.stat().st_size]) == 2)
-    told, _ = look(lab, {})
-    assert [one["name"] for one in told["parts"]] == [f"{RUN}-7.jsonl", f"{RESUMED}-8.jsonl"], "both parts count"
-    (folder / "bundles" / "b" / "go").touch()
-    until(lambda: state(lab) == "ended")
+    assert list(data_of(look(lab))) == [f"{RUN}-7.jsonl", f"{RESUMED}-8.jsonl"], "both parts count"
+    end(lab, folder)
 
 
-def test_a_run_that_is_killed_says_by_what(lab: LabMachine, folder: Path):
+def test_a_run_that_cannot_be_started_says_why(lab: LabMachine, folder: Path):
+    with pytest.raises(UsageError, match="FileNotFoundError"):
+        start(lab, bundle="bundles/none")
+    assert state(lab) == "gone"
+
+
+@pytest.mark.parametrize("ends", ["stop", "kill"])
+def test_a_run_that_is_ended_says_by_what(lab: LabMachine, folder: Path, ends: str):
     start(lab)
-    os.kill(int((folder / "runs" / "k" / "pid").read_text()), signal.SIGKILL)
+    if ends == "stop":
+        lab.ask("stop", key="k")
+    else:
+        os.kill(int((folder / "runs" / "k" / "pid").read_text()), signal.SIGKILL)
     until(lambda: state(lab) == "ended")
-    assert look(lab, {})[0]["code"] == -signal.SIGKILL
+    assert look(lab)["code"] == (-signal.SIGTERM if ends == "stop" else -signal.SIGKILL), "run.py doesn't listen"
 
 
-def test_a_polite_end_is_a_signal_that_it_can_hear(lab: LabMachine, folder: Path):
-    start(lab)
-    lab.ask("stop", key="k")
-    until(lambda: state(lab) == "ended")
-    assert look(lab, {})[0]["code"] == -signal.SIGTERM, "this run.py doesn't listen"
-
-
-def test_only_what_is_new_comes_in_pieces_that_join(lab: LabMachine, folder: Path):
+def test_only_what_is_new_comes(lab: LabMachine, folder: Path):
     evidence = folder / "evidence"
-    evidence.mkdir()
+    evidence.mkdir(parents=True)
     (evidence / "20250101T000000Z-000000-1.jsonl").write_text("of an earlier run\n")
-    (folder / "bundles" / "b" / "go").touch()
     start(lab)
-    until(lambda: state(lab) == "ended")
+    end(lab, folder)
     name = f"{RUN}-7.jsonl"
-    found = b""
-    while not (told := look(lab, {name: len(found)}, most=10))[0]["whole"]:
-        assert told[0]["parts"] == [{"name": name, "at": len(found), "size": 10}]
-        found += told[1]
-    found += told[1]
-    assert found == (evidence / name).read_bytes()
-    assert look(lab, {name: len(found)})[1] == b""
+    assert hello(lab)["files"] == [name]
+    data = (evidence / name).read_bytes()
+    begin = hashlib.sha256(data[:9]).hexdigest()
+    (part,) = look(lab, {name: (9, begin)})["parts"]
+    assert (part["at"], base64.b64decode(part["data"])) == (9, data[9:])
+    (part,) = look(lab, {name: (9, "another begin")})["parts"]
+    assert (part["at"], base64.b64decode(part["data"])) == (0, data)
+    assert look(lab, {name: (len(data), hashlib.sha256(data).hexdigest())})["parts"] == []
 
 
-def test_files_that_are_at_home_are_held_against_those_there(lab: LabMachine, folder: Path):
-    (folder / "bundles" / "b" / "go").touch()
+def test_much_evidence_comes_in_pieces_that_join(lab: LabMachine, folder: Path):
     start(lab)
-    until(lambda: state(lab) == "ended")
     name = f"{RUN}-7.jsonl"
-    begin = (folder / "evidence" / name).read_bytes()[:9]
-    for data, same in ((begin, True), (b"something", False)):
-        have = {name: [9, hashlib.sha256(data).hexdigest()]}
-        told = lab.ask("files", key="k", have=have).values
-        assert (told["files"], told["same"]) == ([name], {name: same})
+    until((folder / "evidence" / name).exists)
+    with (folder / "evidence" / name).open("ab") as file:
+        file.write(b"x" * (9 << 20))
+    end(lab, folder)
+    answers = lab.answers("run", lambda: ({k: v for k, v in asked(start=False).items() if k != "payload"}, b""))
+    first, second = next(answers), next(answers)
+    answers.close()
+    assert (first["whole"], second["whole"]) == (False, True)
+    assert data_of(first)[name] + data_of(second)[name] == (folder / "evidence" / name).read_bytes()
 
 
-def test_a_mistake_is_answered_and_the_line_stays(lab: LabMachine):
-    with pytest.raises(UsageError, match="KeyError"):
-        lab.ask("no-such-verb")
-    assert state(lab) == "none"
+def test_what_was_never_started_is_over(lab: LabMachine, folder: Path):
+    """As after Ctrl-C before anything was heard."""
+    told = look(lab)
+    assert (told["state"], told["parts"], told["whole"]) == ("none", [], True)
+    assert lab.ask("collected", key="k") == lab.ask("stop", key="k") == {}
+    assert not folder.exists()
+
+
+def test_a_mistake_is_answered(lab: LabMachine):
+    with pytest.raises(UsageError, match="AttributeError"):
+        lab.ask("no_such_verb")
 
 
 def test_what_answers_can_be_read_by_an_old_python_that_says_which_it_is():

@@ -22,9 +22,9 @@ from hardware.backends.factory import backend_class, get_backend
 from hardware.cell import Cell
 from hardware.evidence.versions import expired_by, relevant_versions
 from hardware.software_adapters import is_software
-from hardware.workers import browsers, environment_of, environment_versions, installed_browsers
+from hardware.workers import browsers, environment_of, environment_versions, environments
 from hardware.workers.browsers import SOFTWARE_ADAPTER, arguments
-from hardware.workers.installed_browsers import Browser, find_browser
+from hardware.workers.environments import Browser, find_browser
 from hardware.workers.web_site import Site
 
 
@@ -212,8 +212,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(installed_browsers, "_PACKAGED", folder.resolve())
-    monkeypatch.setattr(installed_browsers, "_DPKG", tmp_path / "status")
+    monkeypatch.setattr(environments, "_PACKAGED", folder.resolve())
+    monkeypatch.setattr(environments, "_DPKG", tmp_path / "status")
     for name in ("HWCOMPAT_CHROMIUM", "HWCOMPAT_WEBNN_CHROMIUM"):
         monkeypatch.delenv(name, raising=False)
     return folder

@@ -41,40 +41,33 @@ class LabEvidence:
         self._lines: dict[tuple[str, str], list[CheckLine]] = {}
         self.run_lines: dict[str, RunLine] = {}
 
-    def at_home(self, names: Sequence[str]) -> dict[str, tuple[int, str]]:
-        """Of some files those that lie here already: how long they are, and their digests."""
-        found = {}
-        for name in names:
-            with contextlib.suppress(OSError):
-                data = (self._folder / name).read_bytes()
-                found[name] = len(data), hashlib.sha256(data).hexdigest()
-        return found
-
     def begin_with(self, names: Sequence[str]) -> None:
-        """Go on with files that lie here already."""
+        """Go on with those of a run's files that lie here already: a command before this one may have taken them
+        in."""
         for name in names:
-            (self._spool / name).write_bytes((self._folder / name).read_bytes())
+            with contextlib.suppress(FileNotFoundError):
+                (self._spool / name).write_bytes((self._folder / name).read_bytes())
 
-    def sizes(self) -> dict[str, int]:
-        """How much of each file has come, in bytes."""
-        return {path.name: path.stat().st_size for path in self._spool.glob("*.jsonl")}
+    def have(self) -> dict[str, tuple[int, str]]:
+        """How much of each file has come, in bytes, and its digest."""
+        files = {path.name: path.read_bytes() for path in self._spool.glob("*.jsonl")}
+        return {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()}
 
     def take(self, look: Look) -> None:
         """Keep what came, and where it is whole, take it in. Raises `BrokenInput` where it fits nothing."""
-        sizes = self.sizes()
-        if sum(sizes.values()) + sum(len(part.data) for part in look.parts) > LARGEST_MERGE:
+        sizes = {path.name: path.stat().st_size for path in self._spool.glob("*.jsonl")}
+        if sum(sizes.values()) + sum(len(data) for _, _, data in look.parts) > LARGEST_MERGE:
             raise BrokenInput(
                 f"the evidence of {self._host} is refused",
                 why=f"it is more than {size_text(LARGEST_MERGE)}",
             )
-        for part in look.parts:
-            if part.at != sizes.get(part.name, 0):
-                raise BrokenInput(f"the evidence of {self._host} is refused", why=f"{part.name} has a gap")
-            if part.data:
-                with (self._spool / part.name).open("ab") as file:
-                    file.write(part.data)
+        for name, at, data in look.parts:
+            if at not in (0, sizes.get(name, 0)):  # 0: what lies here isn't how it begins there
+                raise BrokenInput(f"the evidence of {self._host} is refused", why=f"{name} has a gap")
+            with (self._spool / name).open("ab" if at else "wb") as file:
+                file.write(data)
         if look.whole:
-            self._merge(at_once=look.run.state != "running")
+            self._merge(at_once=not look.is_running)
 
     def _merge(self, *, at_once: bool) -> None:
         started = time.monotonic()
@@ -121,17 +114,13 @@ class LabEvidence:
         """By cell the run that speaks for it: the one that the lab named, else the newest that planned it. Cells that
         no run planned aren't in it. Raises `BrokenInput` for a run of another suite than the one that was sent."""
         found: dict[str, str] = {}
+        runs = sorted(self.run_lines.values(), key=lambda run: (run.started_at, run.run_id))
         for id_, suite in self._suites.items():
-            plans = {
-                run.run_id: next((one for one in run.plan if one.cell_id == id_), None)
-                for run in sorted(self.run_lines.values(), key=lambda run: (run.started_at, run.run_id), reverse=True)
-            }
-            own = [run_id for run_id, planned in plans.items() if planned is not None]
-            run_id = told.get(id_, "") if told.get(id_, "") in own else next(iter(own), "")
-            planned = plans.get(run_id)
-            if planned is None:
+            hashes = {run.run_id: one.suite_hash for run in runs for one in run.plan if one.cell_id == id_}
+            if not hashes:
                 continue
-            if planned.suite_hash != suite.suite_hash:
+            run_id = told[id_] if told.get(id_) in hashes else list(hashes)[-1]
+            if hashes[run_id] != suite.suite_hash:
                 raise BrokenInput(
                     f"the evidence of {self._host} is refused",
                     why=f"its run {run_id} measured another suite of {id_} than the one that was sent",

@@ -9,13 +9,12 @@ from pathlib import Path, PurePosixPath
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.recording import ReplayedMachine
-from hardware.untrusted import parsed_json, reason_of
+from hardware.untrusted import reason_of
 
 from .lab_answers import NEEDED_PACKAGES, read_greeting, refuse_unready
 from .lab_host import LabHost
-from .lab_line import Answer
-from .lab_machine import LabMachine, LineLost
-from .lab_parts import Packed, packed_package
+from .lab_line import Answer, LabMachine, LineLost
+from .lab_parts import packed_package
 
 _LIMIT_S = 120.0
 _MOST_FILES = 10_000
@@ -25,38 +24,27 @@ def lab_inventory(host: LabHost) -> HardwareInfo:
     """What is on a host. Needs Python 3.11 there and nothing else. Raises `UsageError` where it isn't ready, and
     `BrokenInput` for a recording that is none."""
     package = packed_package()
+    lab = LabMachine(host, patience_s=0)
     try:
-        answer = _asked(host, package)
+        hello = lab.ask("hello", packages=NEEDED_PACKAGES, archives=[package.place], checkpoints=[], key="")
+        there = read_greeting(host.name, hello)
+        refuse_unready(host.name, there, runs=False)
+        sent = [package] if there["missing"] else []
+        answer = lab.ask(
+            "inventory",
+            package=package.place,
+            archives=[one.told() for one in sent],
+            payload=b"".join(one.data for one in sent),
+            limit_s=_LIMIT_S,
+        )
     except LineLost as error:
         raise UsageError(f"{host.name} cannot be used", why=str(error)) from error
     return _replayed(host.name, answer)
 
 
-def _asked(host: LabHost, package: Packed) -> Answer:
-    with LabMachine(host, patience_s=0) as lab:
-        there = read_greeting(host.name, lab.ask("hello", packages=NEEDED_PACKAGES, package=package.name))
-        refuse_unready(host.name, there, runs=False)
-        if not there.has_package:
-            put(lab, "packages", package)
-        return lab.ask("inventory", package=package.name, limit_s=_LIMIT_S)
-
-
-def put(lab: LabMachine, kind: str, packed: Packed, package: str = "") -> None:
-    """Send an archive, which is unpacked whole or not at all."""
-    lab.ask(
-        "put",
-        kind=kind,
-        name=packed.name,
-        sha256=packed.sha256,
-        package=package,
-        payload=packed.data,
-        limit_s=_LIMIT_S,
-    )
-
-
 def _replayed(name: str, answer: Answer) -> HardwareInfo:
     try:
-        files = parsed_json(answer.body)
+        files = answer.get("files")
         if not isinstance(files, Mapping) or len(files) > _MOST_FILES:
             raise ValueError("it is no table of files")
         with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:

@@ -1,17 +1,19 @@
-"""One connection to a lab machine: requests go there, answers come back, and a line that breaks is told as that.
+"""A lab machine that is asked over ssh: one command for each request, whose answers are lines of JSON.
 
-What comes back was written by another machine: every length is limited, and nothing in it is believed here.
+What comes back was written by another machine: every length is limited, and nothing in it is believed here. A line
+that breaks is told as that and tried again; every request may be made twice.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
-import queue
 import secrets
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -23,15 +25,14 @@ from hardware.untrusted import parsed_json
 
 from .lab_host import LabHost
 
-CONNECT_S = 60.0
+PATIENCE_S = 600.0
+"""A reboot takes minutes, and so does a network that changes its mind."""
 ANSWER_S = 60.0
-MOST_BYTES = 16 * 1024 * 1024
-"""Of one answer, behind its line."""
 
-_LONGEST_LINE = 1024 * 1024
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
+_LONGEST_ANSWER = 16 * 1024 * 1024
 _MOST_NOISE = 64 * 1024
 """What a login may print before anything answers."""
-_MOST_TOLD = 4096
 _AGENT = Path(__file__).with_name("lab_remote.py")
 
 _REASONS = (
@@ -50,6 +51,8 @@ _REASONS = (
     ("No such file or directory", "there is no such Python", "Name one with --host-python PATH."),
 )  # fmt: skip
 
+Answer = Mapping[str, Any]
+
 
 class LineDropped(Exception):
     """The connection broke, or was never made; the text says why. `told` is what ssh and the other side said."""
@@ -59,12 +62,8 @@ class LineDropped(Exception):
         self.told = told
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What came back: the values of its line, and the bytes behind it."""
-
-    values: Mapping[str, Any]
-    body: bytes = b""
+class LineLost(Exception):
+    """The line broke and didn't come back in time; the text says why."""
 
 
 @dataclass(kw_only=True)
@@ -75,136 +74,162 @@ class Traffic:
     received: int = 0
 
 
-class Line:
-    """A connection to one host, made when this is made. Raises `LineDropped` where it can't be."""
+class LabMachine:
+    """Answers requests, over as many connections as it takes.
 
-    def __init__(self, host: LabHost, traffic: Traffic) -> None:
-        self._host = host
-        self._traffic = traffic
-        self._token = f"hwcompat-{secrets.token_hex(8)}"
-        self._number = 0
-        self._told: list[bytes] = []
-        self._answers: queue.Queue[Answer | str] = queue.Queue(maxsize=2)
-        source = _AGENT.read_bytes()
-        # In a session of its own: Ctrl-C is for us to hear, and the line is still needed then.
-        command = host.command(len(source), self._token)
-        self._process = Child(command, stdin=PIPED, stdout=PIPED, stderr=PIPED)
-        self._threads = [
-            threading.Thread(target=self._read, daemon=True),
-            threading.Thread(target=self._listen, daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
-        try:
-            self._send(source)
-            self._next(CONNECT_S)
-        except BaseException:
-            self.close()
-            raise
+    A host that is never reached is a `UsageError` at once; one that was is tried again for `patience_s` seconds, each
+    time a little later, and then it is `LineLost`. `on_note` is told of both.
+    """
+
+    def __init__(
+        self, host: LabHost, *, patience_s: float = PATIENCE_S, on_note: Callable[[str], None] = lambda _text: None
+    ) -> None:
+        self.host = host
+        self.traffic = Traffic()
+        self._patience_s = patience_s
+        self._on_note = on_note
+        self._was_reached = False
+        self._broke_at: float | None = None
+        self._wait_s = _FIRST_WAIT_S
 
     def ask(self, verb: str, *, payload: bytes = b"", limit_s: float = ANSWER_S, **values: Any) -> Answer:
-        """Ask and wait for the answer. Raises `LineDropped`; `BrokenInput` for an answer that is none, and
-        `UsageError` where the other side says that it can't be done."""
-        self._number += 1
-        number = self._number
-        asked = {"verb": verb, "folder": self._host.folder, "number": number, "bytes": len(payload), **values}
-        self._send(json.dumps(asked).encode() + b"\n" + payload)
-        while (answer := self._next(limit_s)).values.get("number") != number:
-            pass  # an answer that an interruption kept us from waiting for
-        if why := answer.values.get("refused"):
-            raise UsageError(f"{self._host.name} can't do that ({verb})", why=one_line(str(why)))
-        return answer
+        """The answer to a request. Raises `UsageError` where the other side says that it can't be done, `BrokenInput`
+        for what is no answer, and `LineLost`."""
+        with contextlib.closing(self.answers(verb, lambda: (values, payload), limit_s=limit_s)) as answers:
+            return next(answers)
 
-    def close(self) -> None:
-        """End the connection; whatever runs there goes on."""
-        if self._process.stdin:
+    def answers(
+        self, verb: str, request: Callable[[], tuple[Mapping[str, Any], bytes]], *, limit_s: float = ANSWER_S
+    ) -> Generator[Answer, None, None]:
+        """The answers to a request as they come, without end: `request` gives its values and payload, and is asked
+        again where the line broke. `limit_s` is how long one answer may take, in seconds. Raises as `ask` does."""
+        while True:
+            values, payload = request()
+            asked = {"verb": verb, "folder": self.host.folder, **values}
+            try:
+                with contextlib.closing(_answers(self.host, asked, payload, limit_s, self.traffic)) as answers:
+                    for answer in answers:
+                        self._is_reached()
+                        if why := answer.get("refused"):
+                            raise UsageError(f"{self.host.name} can't do that ({verb})", why=one_line(str(why)))
+                        yield answer
+            except LineDropped as error:
+                self._wait(error)
+
+    def _is_reached(self) -> None:
+        self._was_reached = True
+        if self._broke_at is not None:
+            self._broke_at = None
+            self._on_note(f"the line to {self.host.name} is back")
+
+    def _wait(self, error: LineDropped) -> None:
+        if not self._was_reached:
+            raise refused(self.host, error) from error
+        if self._broke_at is None and self._patience_s:
+            self._broke_at, self._wait_s = time.monotonic(), _FIRST_WAIT_S
+            self._on_note(
+                f"the line to {self.host.name} broke ({error}); what runs there goes on. It is tried again for "
+                f"{self._patience_s:.0f} s."
+            )
+        left_s = (self._broke_at or 0.0) + self._patience_s - time.monotonic()
+        if left_s <= 0:
+            raise LineLost(str(error)) from error
+        time.sleep(min(self._wait_s, left_s))
+        self._wait_s = min(self._wait_s * 2, _LONGEST_WAIT_S)
+
+
+def _answers(
+    host: LabHost, asked: Mapping[str, Any], payload: bytes, limit_s: float, traffic: Traffic
+) -> Generator[Answer, None, None]:
+    """Run one command of ssh and give its answers until the line is over, which is always `LineDropped`."""
+    source, token = _AGENT.read_bytes(), f"hwcompat-{secrets.token_hex(8)}"
+    told: collections.deque[bytes] = collections.deque(maxlen=4)
+    process = Child(host.command(len(source), token), stdin=PIPED, stdout=PIPED, stderr=PIPED)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    listener = threading.Thread(target=_listen, args=(process.stderr, told), daemon=True)
+    listener.start()
+    try:
+        data = source + json.dumps(asked).encode() + b"\n" + payload
+        with _killed_after(limit_s, process), contextlib.suppress(OSError):
+            process.stdin.write(data)
+            process.stdin.close()
+        traffic.sent += len(data)
+        is_late = _skip_noise(process, token, limit_s, host)
+        while not is_late:
+            with _killed_after(limit_s, process) as late:
+                line = process.stdout.readline(_LONGEST_ANSWER)
+            is_late = late.is_set()
+            if not line.endswith(b"\n") and len(line) < _LONGEST_ANSWER:
+                break
+            traffic.received += len(line)
+            yield _answer(host, line)
+        process.end()
+        listener.join(timeout=1)
+        text = b"".join(told).decode(errors="replace")
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
+        silent = f"nothing came for {limit_s:.0f} s" if is_late else "the line broke"
+        raise LineDropped(one_line(last) or silent, text)
+    finally:
+        process.end()
+        listener.join(timeout=1)
+        for stream in (process.stdin, process.stdout, process.stderr):
             with contextlib.suppress(OSError):  # what was left to be flushed goes nowhere
-                self._process.stdin.close()
-        self._process.end()
-        self._drain()
-        for thread in self._threads:
-            thread.join(timeout=1)
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream:
                 stream.close()
 
-    def _drain(self) -> None:
-        while not self._answers.empty():
-            self._answers.get_nowait()
 
-    def _send(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(data)
-            self._process.stdin.flush()
-        except OSError as error:
-            raise self._dropped("the line broke") from error
-        self._traffic.sent += len(data)
+@contextlib.contextmanager
+def _killed_after(limit_s: float, process: Child) -> Iterator[threading.Event]:
+    """End a process that takes longer than the block may; the event says so."""
+    late = threading.Event()
 
-    def _next(self, limit_s: float) -> Answer:
-        try:
-            found = self._answers.get(timeout=limit_s)
-        except queue.Empty:
-            raise self._dropped(f"nothing came for {limit_s:.0f} s") from None
-        if found == "":
-            raise self._dropped("the line broke")
-        if isinstance(found, str):
-            raise BrokenInput(f"what {self._host.name} answered can't be used", why=found)
-        return found
+    def end() -> None:
+        late.set()
+        process.end()
 
-    def _dropped(self, why: str) -> LineDropped:
-        self._process.end()
-        self._threads[1].join(timeout=1)
-        told = b"".join(self._told).decode(errors="replace")
-        last = next((line for line in reversed(told.splitlines()) if line.strip()), "")
-        return LineDropped(one_line(last) or why, told)
+    timer = threading.Timer(limit_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
 
-    def _listen(self) -> None:
-        """Keep the end of what ssh and the other side complain about."""
-        assert self._process.stderr is not None
-        while data := os.read(self._process.stderr.fileno(), 1024):
-            self._told.append(data)
-            while sum(map(len, self._told)) > _MOST_TOLD:
-                self._told.pop(0)
 
-    def _read(self) -> None:
-        """Hand on each whole answer; an empty text when the line is over, another one for what is no answer."""
-        assert self._process.stdout is not None
-        try:
-            self._skip_noise(self._process.stdout)
-            self._answers.put(Answer(values={}))
-            while found := self._read_answer(self._process.stdout):
-                self._answers.put(found)
-            self._answers.put("")
-        except (ValueError, TypeError, AttributeError) as error:
-            self._answers.put(one_line(str(error), longest=160) or "it is no answer")
-        except (OSError, EOFError):
-            self._answers.put("")
+def _listen(stream: IO[bytes], told: collections.deque[bytes]) -> None:
+    """Keep the end of what ssh and the other side complain about."""
+    with contextlib.suppress(OSError, ValueError):
+        while data := os.read(stream.fileno(), 1024):
+            told.append(data)
 
-    def _skip_noise(self, stream: IO[bytes]) -> None:
-        left = _MOST_NOISE
-        while (line := stream.readline(_MOST_NOISE)).strip() != self._token.encode():
+
+def _skip_noise(process: Child, token: str, limit_s: float, host: LabHost) -> bool:
+    """Read until something answers, or the line is over; returns whether it was silent for too long."""
+    assert process.stdout
+    left = _MOST_NOISE
+    with _killed_after(limit_s, process) as late:
+        while (line := process.stdout.readline(_MOST_NOISE)).strip() != token.encode() and line:
             left -= len(line)
-            if not line:
-                raise EOFError
             if left < 0:
-                raise ValueError("more than 64 KiB were printed before anything answered")
+                raise _no_answer(host, "more than 64 KiB were printed before anything answered")
+    return late.is_set()
 
-    def _read_answer(self, stream: IO[bytes]) -> Answer | None:
-        line = stream.readline(_LONGEST_LINE)
+
+def _answer(host: LabHost, line: bytes) -> Answer:
+    try:
         if not line.endswith(b"\n"):
-            if len(line) >= _LONGEST_LINE:
-                raise ValueError("its line is longer than 1 MiB")
-            return None
-        values = parsed_json(line)
-        size = values.get("bytes")
-        if not isinstance(size, int) or not 0 <= size <= MOST_BYTES:
-            raise ValueError("it says that more than 16 MiB follow, or less than nothing")
-        body = stream.read(size)
-        if len(body) < size:
-            return None
-        self._traffic.received += len(line) + size
-        return Answer(values=values, body=body)
+            raise ValueError("its line is longer than 16 MiB")
+        found = parsed_json(line)
+        if not isinstance(found, dict):
+            raise ValueError("it is no table")
+    except ValueError as error:
+        raise _no_answer(host, one_line(str(error), longest=160)) from error
+    return found
+
+
+def _no_answer(host: LabHost, why: str) -> BrokenInput:
+    return BrokenInput(f"what {host.name} answered can't be used", why=why)
 
 
 def refused(host: LabHost, error: LineDropped) -> UsageError:

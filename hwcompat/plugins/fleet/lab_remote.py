@@ -1,12 +1,13 @@
 """What answers on a lab machine. Its text is sent there over ssh and run by the Python there, so that it imports
 nothing but the standard library and says itself which Python it met.
 
-A request is a line of JSON and the bytes that it announces; so is its answer. Whatever runs is detached: it outlives
+A request is a line of JSON and bytes behind it; each answer is a line of JSON. Whatever runs is detached: it outlives
 the line, and a lock that its processes hold tells whether it goes on.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import glob
@@ -22,13 +23,17 @@ import subprocess
 import sys
 import time
 import zipfile
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 _IDLE_S = 300
-"""Who asks nothing for so long is gone, whatever the network still believes."""
+"""Who takes no answer for so long is gone, whatever the network still believes."""
 _LOCK_S = 20.0
 _RECORD_S = 100
 _LOOK_S = 0.2
+_SAY_S = 2.0
+"""A run that has nothing new says so this often."""
+_MOST_BYTES = 8 * 1024 * 1024
+"""Of evidence, in one answer."""
 _LOG_TAIL = 8000
 _RECORD = """
 import sys
@@ -43,6 +48,8 @@ recorder.write(Path(sys.argv[2]))
 """
 
 if TYPE_CHECKING:  # an old Python says which one it is, and doesn't fail here
+    from collections.abc import Iterator
+
     Plain = dict[str, Any]
 
 
@@ -51,7 +58,8 @@ class _Refused(Exception):
 
 
 class _Lab:
-    """One folder of this machine: packages, bundles, one folder of evidence, and what became of runs."""
+    """One folder of this machine: packages, bundles, one folder of evidence, and what became of runs. Each request is
+    a method that gives its answers."""
 
     def __init__(self, folder: str) -> None:
         self.folder = _below_home(folder)
@@ -61,12 +69,12 @@ class _Lab:
     def path(self, *names: str) -> str:
         return os.path.join(self.folder, *names)
 
-    def hello(self, asked: Plain) -> Plain:
-        """What is here, before anything is written."""
+    def hello(self, asked: Plain, data: bytes) -> Iterator[Plain]:
+        """What is here, before anything is written, and what became of a run."""
         there = self.folder
         while not os.path.exists(there):
             there = os.path.dirname(there)
-        return {
+        yield {
             "python": platform.python_version(),
             "executable": sys.executable,
             "system": platform.system(),
@@ -74,41 +82,37 @@ class _Lab:
             "writable": os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK),
             "free_bytes": shutil.disk_usage(there).free,
             "packages": {name: _version(name) for name in asked["packages"]},
-            "has_package": os.path.isdir(self.path("packages", asked["package"])),
-            "has_bundle": os.path.isdir(self.path("bundles", asked.get("bundle") or "none")),
-            "no_folders": [name for name in asked.get("folders", []) if not os.path.isdir(_below_home(name))],
+            "missing": [one for one in asked["archives"] if not os.path.isdir(self.path(one))],
+            "no_folders": [name for name in asked["checkpoints"] if not os.path.isdir(_below_home(name))],
+            "files": self._files(asked["key"]),
+            **self._state(asked["key"]),
         }
 
-    def put(self, asked: Plain, data: bytes) -> Plain:
-        """Unpack what was sent, whole or not at all, into the folder that its hash names."""
-        if hashlib.sha256(data).hexdigest() != asked["sha256"]:
-            raise _Refused("what arrived isn't what was sent")
-        place = self.path(asked["kind"], asked["name"])
-        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-        part = f"{place}.{os.getpid()}.part"
-        shutil.rmtree(part, ignore_errors=True)
-        try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                for name in archive.namelist():
-                    if name.startswith("/") or ".." in name.split("/"):
-                        raise _Refused(f"{name!r} is no name of a file")
-                    os.makedirs(os.path.join(part, os.path.dirname(name)), exist_ok=True)
-                    with open(os.path.join(part, name), "wb") as file:
-                        file.write(archive.read(name))
-            if asked["kind"] == "bundles":
-                os.symlink(self.path("packages", asked["package"], "hardware"), os.path.join(part, "hardware"))
-            if not os.path.isdir(place):
-                os.rename(part, place)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-        return {}
+    def _put(self, archives: list[Plain], data: bytes) -> None:
+        """Unpack what was sent, each archive whole or not at all, into the folder that its hash names."""
+        for one in archives:
+            archive, data = data[: one["size"]], data[one["size"] :]
+            if hashlib.sha256(archive).hexdigest() != one["sha256"]:
+                raise _Refused("what arrived isn't what was sent")
+            place = self.path(one["place"])
+            os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+            part = f"{place}.{os.getpid()}.part"
+            try:
+                _unpack(archive, part)
+                if one["package"]:
+                    os.symlink(self.path(one["package"], "hardware"), os.path.join(part, "hardware"))
+                if not os.path.isdir(place):
+                    os.rename(part, place)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
 
-    def inventory(self, asked: Plain) -> tuple[Plain, bytes]:
+    def inventory(self, asked: Plain, data: bytes) -> Iterator[Plain]:
         """What this machine's tools say, as files by name: the inventory is made of them at home."""
+        self._put(asked["archives"], data)
         record = self.path(f"recording.{os.getpid()}")
         try:
             done = subprocess.run(
-                [sys.executable, "-c", _RECORD, self.path("packages", asked["package"]), record],
+                [sys.executable, "-c", _RECORD, self.path(asked["package"]), record],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -122,16 +126,15 @@ class _Lab:
                     path = os.path.join(folder, name)
                     with open(path, encoding="utf-8") as file:
                         found[os.path.relpath(path, record)] = file.read()
-            return {}, json.dumps(found).encode()
+            yield {"files": found}
         finally:
             shutil.rmtree(record, ignore_errors=True)
 
-    def state(self, key: str) -> Plain:
+    def _state(self, key: str) -> Plain:
         """`none`, `running`, `ended` with its code, `gone` (no end was written), or `busy` with another run."""
         own = self.path("runs", key)
-        told = _read(os.path.join(own, "exit"))
-        collected = os.path.exists(os.path.join(own, "collected"))
-        if told:
+        if told := _read(os.path.join(own, "exit")):
+            collected = os.path.exists(os.path.join(own, "collected"))
             return {"state": "ended", "code": int(told), "collected": collected}
         if self._is_live():
             current = _read(self.path("current"))
@@ -151,32 +154,57 @@ class _Lab:
             return True
         return False
 
-    def start(self, asked: Plain) -> Plain:
-        """Start the run, detached, unless one goes on. With `again` what an earlier part of it left counts for it."""
-        os.makedirs(self.path("runs", asked["key"]), mode=0o700, exist_ok=True)
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            _detach(self.path("runs", asked["key"], "log"))
-            self._supervise(asked, write)
-        os.close(write)
-        os.waitpid(child, 0)
-        with os.fdopen(read, "rb") as pipe:
-            said = pipe.read().decode(errors="replace")
-        if said.startswith("failed "):
-            raise _Refused(said[7:])
-        return self.state(asked["key"])
+    def run(self, asked: Plain, data: bytes) -> Iterator[Plain]:
+        """Start a run where that is asked for, and give what is new of its evidence until it is over. Its state is
+        read first: of an ended run all is there. `have` says what is at home, by length and digest."""
+        if asked["start"]:
+            self._put(asked["archives"], data)
+            self._start(asked)
+        sizes = {name: size for name, (size, digest) in asked["have"].items() if self._begins(name, size, digest)}
+        said = 0.0
+        while True:
+            state = self._state(asked["key"])
+            parts, room, whole = [], _MOST_BYTES, True
+            for name in self._files(asked["key"]):
+                at = sizes.get(name, 0)
+                with open(os.path.join(self.evidence, name), "rb") as file:
+                    file.seek(at)
+                    new = file.read(room)
+                    whole = whole and not file.read(1)
+                if new:
+                    room -= len(new)
+                    sizes[name] = at + len(new)
+                    parts.append({"name": name, "at": at, "data": base64.b64encode(new).decode()})
+            is_over = whole and state["state"] != "running"
+            if parts or is_over or time.monotonic() > said + _SAY_S:
+                said = time.monotonic()
+                yield {**state, "parts": parts, "whole": whole, **(self._end(asked["key"]) if is_over else {})}
+            if is_over:
+                return
+            time.sleep(_LOOK_S)
 
-    def _supervise(self, asked: Plain, pipe: int) -> NoReturn:
-        """Hold the lock, run, and write with which code it ended. Never returns."""
+    def _end(self, key: str) -> Plain:
+        own = self.path("runs", key)
+        return {
+            "log": _read(os.path.join(own, "log"))[-_LOG_TAIL:],
+            "result": _table(os.path.join(own, "result.json")),
+        }
+
+    def _begins(self, name: str, size: int, digest: str) -> bool:
+        """Whether a file here begins as the one at home does."""
         try:
-            lock = open(self.path("lock"), "ab")  # noqa: SIM115 - held until this process ends
-            if not self._take(lock.fileno()):
-                os._exit(0)
-            own = self.path("runs", asked["key"])
-            if self._ended_since(own):
-                os._exit(0)
+            with open(os.path.join(self.evidence, os.path.basename(name)), "rb") as file:
+                return hashlib.sha256(file.read(size)).hexdigest() == digest
+        except FileNotFoundError:
+            return False
+
+    def _start(self, asked: Plain) -> None:
+        """Start the run, detached, unless one goes on. With `again` what an earlier part of it left counts for it."""
+        own = self.path("runs", asked["key"])
+        os.makedirs(own, mode=0o700, exist_ok=True)
+        with open(self.path("lock"), "ab") as lock:
+            if not self._take(lock.fileno()) or self._ended_since(own):
+                return
             before = _table(os.path.join(own, "run.json")) if asked["again"] else {}
             about = {
                 "command": asked["command"],
@@ -188,30 +216,33 @@ class _Lab:
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(os.path.join(own, name))
             _write(os.path.join(own, "run.json"), json.dumps(about))
+            child = os.fork()
+            if child == 0:
+                self._supervise(asked, own, lock.fileno())
+        while not os.path.exists(os.path.join(own, "pid")):
+            if os.waitpid(child, os.WNOHANG) != (0, 0):
+                raise _Refused(_read(os.path.join(own, "log"))[-1000:] or "the run couldn't be started")
+            time.sleep(0.01)
+
+    def _supervise(self, asked: Plain, own: str, lock: int) -> None:
+        """Run in a process without a terminal and without the line, and write with which code it ended. Never
+        returns."""
+        try:
+            _detach(os.path.join(own, "log"))
             checkpoints = [word for name in asked["checkpoints"] for word in ("--checkpoint", _below_home(name))]
-            words = [
-                *asked["words"],
-                *checkpoints,
-                "--evidence",
-                self.evidence,
-                "--result",
-                os.path.join(own, "result.json"),
-            ]
+            where = ["--evidence", self.evidence, "--result", os.path.join(own, "result.json")]
             run = subprocess.Popen(
-                [sys.executable, "run.py", *words],
-                cwd=self.path("bundles", asked["bundle"]),
+                [sys.executable, "run.py", *asked["words"], *checkpoints, *where],
+                cwd=self.path(asked["bundle"]),
                 env={"HWCOMPAT_CACHE": self.path("cache"), **os.environ},
-                pass_fds=[lock.fileno()],  # what it started may outlive this process, and is told by the lock too
+                pass_fds=[lock],  # what it started may outlive this process, and is told by the lock too
             )
             _write(os.path.join(own, "pid"), str(run.pid))
-            os.write(pipe, b"started")
-            os.close(pipe)
             code = run.wait()
             _write(os.path.join(own, "end.json"), json.dumps({"names": self._names()}))  # others' may follow
             _write(os.path.join(own, "exit"), str(code))
-        except BaseException as error:  # whoever asked reads it; there is nobody else to tell
-            with contextlib.suppress(OSError):
-                os.write(pipe, f"failed {type(error).__name__}: {error}".encode())
+        except BaseException as error:  # whoever asked reads it in the log
+            os.write(2, f"{type(error).__name__}: {error}".encode())
         os._exit(0)
 
     def _take(self, descriptor: int) -> bool:
@@ -264,67 +295,38 @@ class _Lab:
                 self._first_lines[name] = False, []
         return self._first_lines[name]
 
-    def files(self, asked: Plain) -> Plain:
-        """Names of the run's files, and of those that are at home already whether they begin as those do."""
-        same = {}
-        for name, (size, digest) in asked["have"].items():
-            with open(os.path.join(self.evidence, os.path.basename(name)), "rb") as file:
-                same[name] = hashlib.sha256(file.read(size)).hexdigest() == digest
-        return {"files": self._files(asked["key"]), "same": same}
-
-    def look(self, asked: Plain) -> tuple[Plain, bytes]:
-        """What is new of the run's evidence, and its state, which is read first: of an ended run all is there."""
-        until = time.monotonic() + asked["wait_s"]
-        while True:
-            state = self.state(asked["key"])
-            sizes = {name: os.stat(os.path.join(self.evidence, name)).st_size for name in self._files(asked["key"])}
-            new = [(name, asked["have"].get(name, 0), size) for name, size in sizes.items()]
-            new = [(name, at, size) for name, at, size in new if size > at]
-            if new or state["state"] != "running" or time.monotonic() > until:
-                break
-            time.sleep(_LOOK_S)
-        parts, data = [], b""
-        for name, at, size in new:
-            take = min(size - at, asked["most"] - len(data))
-            if take <= 0:
-                break
-            with open(os.path.join(self.evidence, name), "rb") as file:
-                file.seek(at)
-                data += file.read(take)
-            parts.append({"name": name, "at": at, "size": take})
-        whole = sum(one["size"] for one in parts) == sum(size - at for _, at, size in new)
-        answer = {**state, "parts": parts, "whole": whole}
-        if state["state"] in ("ended", "gone"):
-            own = self.path("runs", asked["key"])
-            answer["log"] = _read(os.path.join(own, "log"))[-_LOG_TAIL:]
-            answer["result"] = _table(os.path.join(own, "result.json"))
-        return answer, data
-
-    def stop(self, asked: Plain) -> Plain:
+    def stop(self, asked: Plain, data: bytes) -> Iterator[Plain]:
         """Ask the run to end; it records what it cut off."""
         pid = _read(self.path("runs", asked["key"], "pid"))
-        if pid and self.state(asked["key"])["state"] == "running":
+        if pid and self._state(asked["key"])["state"] == "running":
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGTERM)
-        return {}
+        yield {}
 
-    def collected(self, asked: Plain) -> Plain:
+    def collected(self, asked: Plain, data: bytes) -> Iterator[Plain]:
         """All of the run's evidence is at home: asked for again, it runs anew."""
-        _write(self.path("runs", asked["key"], "collected"), "")
-        return {}
+        with contextlib.suppress(FileNotFoundError):  # it was never started
+            _write(self.path("runs", asked["key"], "collected"), "")
+        yield {}
 
 
 def _detach(log: str) -> None:
-    """Go on in a process without a terminal and without the line, whose output goes to a file."""
     os.setsid()
-    if os.fork():
-        os._exit(0)
+    signal.alarm(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    signal.alarm(0)
-    os.dup2(nothing, 0)
-    os.dup2(told, 1)
-    os.dup2(told, 2)
+    for here, there in enumerate((nothing, told, told)):
+        os.dup2(there, here)
+
+
+def _unpack(data: bytes, folder: str) -> None:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in archive.namelist():
+            if name.startswith("/") or ".." in name.split("/"):
+                raise _Refused(f"{name!r} is no name of a file")
+            os.makedirs(os.path.join(folder, os.path.dirname(name)), exist_ok=True)
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(archive.read(name))
 
 
 def _below_home(name: str) -> str:
@@ -362,37 +364,18 @@ def _write(path: str, text: str) -> None:
     os.replace(part, path)
 
 
-def _answer(lab: _Lab, asked: Plain, data: bytes) -> tuple[Plain, bytes]:
-    if asked["verb"] in ("inventory", "look"):
-        return lab.look(asked) if asked["verb"] == "look" else lab.inventory(asked)
-    if asked["verb"] in ("put", "state"):
-        return lab.put(asked, data) if asked["verb"] == "put" else lab.state(asked["key"]), b""
-    verbs = {"hello": lab.hello, "start": lab.start, "files": lab.files, "stop": lab.stop, "collected": lab.collected}
-    return verbs[asked["verb"]](asked), b""
-
-
 def main(token: str) -> None:
-    """Answer until nobody asks any more."""
+    """Answer one request."""
     os.umask(0o077)
-    read, write = sys.stdin.buffer, sys.stdout.buffer
-    write.write(b"\n%s\n" % token.encode())
-    write.flush()
-    labs: dict[str, _Lab] = {}
-    while True:
-        signal.alarm(_IDLE_S)
-        line = read.readline()
-        if not line:
-            return
-        asked = json.loads(line)
-        data = read.read(asked.get("bytes", 0))
-        try:
-            lab = labs.setdefault(asked["folder"], _Lab(asked["folder"]))
-            answer, body = _answer(lab, asked, data)
-        except Exception as error:  # it is told at home
-            answer, body = {"refused": f"{type(error).__name__}: {error}"[-1000:]}, b""
-        plain = {**answer, "number": asked["number"], "bytes": len(body)}
-        write.write(json.dumps(plain).encode() + b"\n" + body)
-        write.flush()
+    signal.alarm(_IDLE_S)
+    asked, data = json.loads(sys.stdin.buffer.readline()), sys.stdin.buffer.read()
+    print(f"\n{token}", flush=True)
+    try:
+        for answer in getattr(_Lab(asked["folder"]), asked["verb"])(asked, data):
+            print(json.dumps(answer), flush=True)
+            signal.alarm(_IDLE_S)
+    except Exception as error:  # it is told at home
+        print(json.dumps({"refused": f"{type(error).__name__}: {error}"[-1000:]}), flush=True)
 
 
 if __name__ == "__main__":

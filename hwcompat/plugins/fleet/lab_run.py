@@ -9,38 +9,25 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from generators.job import JobInterrupted, JobResult, WrittenSuite, result_of_runs
+from generators.job import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs
 from hardware.changes import refuse_changes
 from hardware.detection import HardwareInfo
 from hardware.errors import UsageError
 from hardware.evidence.versions import versions_of
-from hardware.plain_text import size_text
+from hardware.plain_text import one_line, size_text
 from hardware.testing.progress import Progress
-from hardware.testing.suite_file import SuiteFile, read_suite
 
-from .lab_answers import (
-    NEEDED_PACKAGES,
-    Look,
-    RunState,
-    last_words,
-    read_files,
-    read_greeting,
-    read_look,
-    read_state,
-    refuse_unready,
-)
+from .lab_answers import NEEDED_PACKAGES, Look, is_dead, last_words, read_greeting, read_look, refuse_unready
 from .lab_evidence import LabEvidence, opened_evidence
 from .lab_host import LabHost
-from .lab_inventory import put
-from .lab_line import MOST_BYTES
-from .lab_machine import PATIENCE_S, LabMachine, LineLost
-from .lab_parts import key_of, packed_bundle, packed_package
+from .lab_line import PATIENCE_S, Answer, LabMachine, LineLost
+from .lab_parts import Packed, key_of, packed_bundle, packed_package
 
 MOST_RESTARTS = 2
 """A run that is killed three times is told as that."""
 
-_WAIT_S = 2.0
 _LIMIT_S = 90.0
 
 
@@ -86,11 +73,9 @@ def run_in_lab(
     """
     refuse_changes()
     _refuse_weights(written, host, request)
-    suites = [_suite(one) for one in written]
-    with (
-        opened_evidence(host.name, evidence, suites, progress or Progress()) as kept,
-        LabMachine(host, patience_s=patience_s, on_note=on_note) as lab,
-    ):
+    suites = [read_written(one) for one in written]
+    lab = LabMachine(host, patience_s=patience_s, on_note=on_note)
+    with opened_evidence(host.name, evidence, suites, progress or Progress()) as kept:
         run = _LabRun(lab, kept, written, request, command, on_note)
         run.prepare(inventory)
         try:
@@ -147,72 +132,67 @@ class _LabRun:
         self._package = packed_package()
         self._key = key_of(written, [*self._words, *self._checkpoints], self._package)
         self._bundle = ""
+        self._start: dict[str, Any] | None = None
+        self._sent: list[Packed] = []
         self._stopping = False
         self.told: dict[str, str] = {}
         self.last_words = ""
 
     def prepare(self, inventory: HardwareInfo) -> None:
-        """See that the machine is ready, copy what isn't there, and start the run unless it is there already."""
+        """See that the machine is ready, and decide whether the run has to be started."""
         bundle = packed_bundle(self._written, versions_of(inventory), self._package)
-        self._bundle = bundle.name
+        self._bundle = bundle.place
+        archives = (self._package, bundle)
         answer = self._lab.ask(
             "hello",
             packages=NEEDED_PACKAGES,
-            package=self._package.name,
-            bundle=bundle.name,
-            folders=list(self._checkpoints),
+            archives=[one.place for one in archives],
+            checkpoints=list(self._checkpoints),
+            key=self._key,
         )
         there = read_greeting(self._name, answer)
         refuse_unready(self._name, there, runs=True)
-        state = self._refuse_busy(self._state())
-        if not there.has_package:
-            put(self._lab, "packages", self._package)
-        if not there.has_bundle:
-            put(self._lab, "bundles", bundle, self._package.name)
-        if state.state == "running":
+        self._refuse_busy(there)
+        self._sent = [one for one in archives if one.place in there["missing"]]
+        if there["state"] == "running":
             self._note(f"this runs on {self._name} already; it is followed and not started again")
-        elif state.is_dead:
+        elif is_dead(there):
             self._note(f"this was cut off on {self._name}; what is left of it runs")
-            self._start(again=True)
-        elif state.state == "ended" and not state.collected:
+            self._begin(again=True)
+        elif there["state"] == "ended" and not there["collected"]:
             self._note(f"this ended on {self._name} and wasn't fetched yet; nothing runs again")
         else:
-            self._start(again=False)
+            self._begin(again=False)
             self._note(f"{len(self._written)} suite(s) run on {self._name}, whether this line holds or not")
-        self._begin_with_what_is_here()
+            return
+        self._kept.begin_with(there["files"])
 
-    def _start(self, *, again: bool) -> None:
+    def _begin(self, *, again: bool) -> None:
         words = [*self._words, *(["--resume"] if again or self._resume else [])]
-        answer = self._lab.ask(
-            "start",
-            key=self._key,
-            bundle=self._bundle,
-            words=words,
-            checkpoints=list(self._checkpoints),
-            again=again,
-            command=self._command,
-            limit_s=_LIMIT_S,
-        )
-        self._refuse_busy(read_state(self._name, answer))
+        self._start = {"words": words, "again": again, "command": self._command}
 
-    def _state(self) -> RunState:
-        return read_state(self._name, self._lab.ask("state", key=self._key))
+    def _request(self) -> tuple[dict[str, Any], bytes]:
+        """Asks for what is new, and for the start of the run until an answer tells that it was heard."""
+        sent = self._sent if self._start else []
+        asked = {
+            "key": self._key,
+            "bundle": self._bundle,
+            "checkpoints": list(self._checkpoints),
+            "archives": [one.told() for one in sent],
+            "have": self._kept.have(),
+            "start": bool(self._start),
+            **(self._start or {}),
+        }
+        return asked, b"".join(one.data for one in sent)
 
-    def _refuse_busy(self, state: RunState) -> RunState:
-        if state.state == "busy":
+    def _refuse_busy(self, state: Answer) -> None:
+        if state["state"] == "busy":
+            since, command = (one_line(state.get(key, ""), longest=200) for key in ("since", "command"))
             raise UsageError(
                 f"{self._name} is at work on something else",
-                why=f"since {state.since} it runs: {state.command}",
+                why=f"since {since} it runs: {command}",
                 fix=f"Wait for it, or name a folder of your own where both may run: --host {self._name}:FOLDER",
             )
-        return state
-
-    def _begin_with_what_is_here(self) -> None:
-        """Only what is new is fetched: a command before this one may have taken in a part of it."""
-        names, _ = read_files(self._name, self._lab.ask("files", key=self._key, have={}))
-        if have := self._kept.at_home(names):
-            _, same = read_files(self._name, self._lab.ask("files", key=self._key, have=have))
-            self._kept.begin_with([name for name in have if same.get(name)])
 
     def follow(self) -> _Cut | None:
         """Fetch until the run is over, or can't be reached; None where it came to its end. The first interruption
@@ -220,18 +200,14 @@ class _LabRun:
         restarts = 0
         while True:
             try:
-                look = self._look()
-                self._kept.take(look)
-                if look.run.state == "running" or not look.whole:
-                    continue
-                if look.run.is_dead and not self._stopping:
-                    if restarts == MOST_RESTARTS:
-                        return _Cut(how=f"the run on {self._name} was killed {restarts + 1} times")
-                    restarts += 1
-                    self._note(f"the run on {self._name} was cut off ({_how(look.run)}); what is left of it runs")
-                    self._start(again=True)
-                    continue
-                return self._ended(look)
+                look = self._looked()
+                if not is_dead(look.told) or self._stopping:
+                    return self._ended(look)
+                if restarts == MOST_RESTARTS:
+                    return _Cut(how=f"the run on {self._name} was killed {restarts + 1} times")
+                restarts += 1
+                self._note(f"the run on {self._name} was cut off ({_how(look.told)}); what is left of it runs")
+                self._begin(again=True)
             except LineLost as error:
                 how = f"the line to {self._name} broke and didn't come back ({error})"
                 return _Cut(how=how, next_step=_FETCH)
@@ -240,33 +216,34 @@ class _LabRun:
                     return _Cut(how=f"left before the run on {self._name} had ended", next_step=_FETCH)
                 self._stop()
 
-    def _look(self) -> Look:
-        answer = self._lab.ask("look", key=self._key, have=self._kept.sizes(), wait_s=_WAIT_S, most=MOST_BYTES)
-        return read_look(self._name, answer)
+    def _looked(self) -> Look:
+        """Take in what comes until the run is over."""
+        with contextlib.closing(self._lab.answers("run", self._request, limit_s=_LIMIT_S)) as answers:
+            while True:
+                look = read_look(self._name, next(answers))
+                self._refuse_busy(look.told)
+                self._start, self._sent = None, []
+                self._kept.take(look)
+                if look.whole and not look.is_running:
+                    return look
 
     def _stop(self) -> None:
-        self._stopping = True
+        self._stopping, self._start = True, None
         self._note(f"the run on {self._name} is asked to end; Ctrl-C again leaves it as it is")
         with contextlib.suppress(LineLost):  # the next look says so
             self._lab.ask("stop", key=self._key)
 
     def _ended(self, look: Look) -> _Cut | None:
-        self.told = dict(look.runs)
-        self.last_words = last_words(look.log)
+        result = look.told.get("result", {})
+        self.told = result.get("runs", {})
+        self.last_words = last_words(look.told.get("log", ""))
         self._lab.ask("collected", key=self._key)
-        interrupted = look.interrupted or self._stopping
+        interrupted = result.get("interrupted") or self._stopping
         return _Cut(how=f"the run on {self._name} was ended before its time") if interrupted else None
 
 
-def _how(run: RunState) -> str:
-    return f"signal {-run.code}" if run.code else "its machine went down, or it was killed"
-
-
-def _suite(one: WrittenSuite) -> SuiteFile:
-    suite = read_suite(one.path)
-    if suite is None or suite.cell != one.planned.cell:
-        raise UsageError(f"{one.path} is not the suite of {one.planned.cell}", fix="Generate it again with --force.")
-    return suite
+def _how(state: Answer) -> str:
+    return f"signal {-state['code']}" if state.get("code") else "its machine went down, or it was killed"
 
 
 def _refuse_weights(written: Sequence[WrittenSuite], host: LabHost, request: LabRequest) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from generators.job import JobInterrupted, JobResult, WrittenSuite, result_of_runs, suite_environment
+from generators.job import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs, suite_environment
 from generators.suites.bundle import packed
 from hardware.changes import refuse_changes
 from hardware.detection import HardwareInfo
-from hardware.errors import BrokenInput, OutputError, UsageError
+from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.machine import machine_label
 from hardware.evidence.record import CheckLine, RunLine
 from hardware.evidence.versions import versions_of
@@ -27,7 +27,7 @@ from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.progress import Progress
 from hardware.testing.runner import Limits, terminate_interrupts
 from hardware.testing.schedule import groups_of
-from hardware.testing.suite_file import SuiteFile, read_suite
+from hardware.testing.suite_file import SuiteFile
 
 from . import ray_node
 from .nodes import Node, notes_on, refuse_unready
@@ -71,7 +71,7 @@ def run_on_ray(written: Sequence[WrittenSuite], inventory: HardwareInfo, asked: 
     """
     refuse_changes()
     _refuse_indices(written)
-    suites = [_read(one) for one in written]
+    suites = [read_written(one) for one in written]
     name = ray_node.FOLDER
     _, bundle = packed(
         name,
@@ -251,15 +251,6 @@ def _refuse_indices(written: Sequence[WrittenSuite]) -> None:
             why="which device of which node a cell gets is for Ray to say",
             fix="Name the target alone.",
         )
-
-
-def _read(written: WrittenSuite) -> SuiteFile:
-    suite = read_suite(written.path)
-    if suite is None or suite.cell != written.planned.cell:
-        raise OutputError(
-            f"{written.path} is not the suite of {written.planned.cell}", fix="Generate it with --force."
-        )
-    return suite
 
 
 def _write_not_run(

@@ -16,13 +16,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 FOLDER = "suite"
 """The folder in the archive that all its files lie in."""
+
+_KEPT_S = 7 * 24 * 3600
+"""How long a bundle stays that nobody uses, in seconds."""
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR")
 _RUNNERS: dict[str, Any] = {}
@@ -33,11 +37,10 @@ class RunnerLost(Exception):
 
 
 class Runner:
-    """One runner: its process, and the bundle at `root` that it holds, which nobody removes meanwhile."""
+    """One runner: its process, and the bundle at `root` that it runs."""
 
-    def __init__(self, root: Path, held: BinaryIO) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self._held = held
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, str(root / FOLDER / "run.py"), "--on-request"],
@@ -84,7 +87,6 @@ class Runner:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._said.close()
-        self._held.close()
 
     def _last_words(self) -> str:
         code = self._process.wait()
@@ -102,26 +104,33 @@ def bundles_folder() -> Path:
     return folder
 
 
-def unpacked(digest: str, packed: Callable[[], bytes], parent: Path) -> tuple[Path, BinaryIO]:
-    """The bundle whose bytes have the SHA-256 `digest`, unpacked below `parent`, and the hold on it: a bundle that
-    nobody holds is removed when the next one comes.
+def unpacked(digest: str, packed: Callable[[], bytes], parent: Path) -> Path:
+    """The bundle whose bytes have the SHA-256 `digest`, unpacked below `parent`. What wasn't used there for a week is
+    removed.
 
     It appears whole or not at all. `packed` gives the bytes and is asked only where it isn't there yet. Raises
     `ValueError` where they are others.
     """
     root = parent / digest
-    with _alone(parent):
-        if not root.is_dir():
-            data = packed()
-            if hashlib.sha256(data).hexdigest() != digest:
-                raise ValueError("the bundle that came isn't the one that was sent")
-            _remove_unused(parent)
-            part = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
+    if not root.is_dir():
+        data = packed()
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ValueError("the bundle that came isn't the one that was sent")
+        part = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
+        try:
             _write_files(data, part)
             os.rename(part, root)
-        held = (root / ".held").open("ab")
-        _lock(held, exclusive=False)
-    return root, held
+        except OSError:
+            if not root.is_dir():  # no other process was quicker
+                raise
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    os.utime(root)
+    for left in parent.iterdir():
+        with contextlib.suppress(OSError):
+            if left.stat().st_mtime < time.time() - _KEPT_S:
+                shutil.rmtree(left, ignore_errors=True)
+    return root
 
 
 def _write_files(data: bytes, folder: Path) -> None:
@@ -135,34 +144,11 @@ def _write_files(data: bytes, folder: Path) -> None:
             path.write_bytes(archive.read(name))
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    with (folder / ".lock").open("ab") as file:
-        _lock(file, exclusive=True, wait=True)
-        yield
-
-
-def _remove_unused(parent: Path) -> None:
-    for left in [*parent.glob(".part-*"), *(one for one in parent.iterdir() if len(one.name) == 64)]:
-        with contextlib.suppress(OSError), (left / ".held").open("ab") as file:
-            if _lock(file, exclusive=True):
-                shutil.rmtree(left, ignore_errors=True)
-
-
-def _lock(file: BinaryIO, *, exclusive: bool, wait: bool = False) -> bool:
-    import fcntl
-
-    try:
-        fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
-
-
 def answer(bundle: tuple[str, Callable[[], bytes]], request: Mapping[str, Any]) -> dict[str, Any]:
     """What this process's runner of a bundle (its digest, and how its bytes come) answers to a request, with the
     `files` of the evidence that it wrote, by name."""
     runner = _runner(*bundle)
+    os.utime(runner.root)
     with tempfile.TemporaryDirectory(prefix="run-", dir=runner.root, ignore_cleanup_errors=True) as folder:
         found = runner.ask({**request, "evidence": folder})
         found["files"] = {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.jsonl"))}
@@ -177,7 +163,7 @@ def _runner(digest: str, packed: Callable[[], bytes]) -> Runner:
         for other in _RUNNERS.values():
             other.close()
         _RUNNERS.clear()
-        runner = _RUNNERS[key] = Runner(*unpacked(digest, packed, bundles_folder()))
+        runner = _RUNNERS[key] = Runner(unpacked(digest, packed, bundles_folder()))
     found: Runner = runner
     return found
 
