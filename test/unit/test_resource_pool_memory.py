@@ -9,7 +9,7 @@ import torch
 
 from hardware.resource_pool import memory
 from hardware.resource_pool.memory import Reading, allocated_bytes, give_back, read_device, resident_bytes
-from hardware.resource_pool.waiting import Waits
+from hardware.resource_pool.state import Waits
 from hardware.system.memory import MemoryInfo, cgroup_files_bytes, cgroup_memory
 
 
