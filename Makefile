@@ -91,6 +91,7 @@ lint: $(VENV)/.ready-dev
 	$(VENV)/bin/lint-imports --no-logo
 	$(OWN) -m hardware.evidence.revisions check
 	$(OWN) -m benchmarks.wording
+	$(OWN) -m benchmarks.budget
 
 mutants: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants $(ARGS)

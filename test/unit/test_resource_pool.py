@@ -11,7 +11,6 @@ import pytest
 from pool_watch import Thing, names_of, pool_of, together
 
 from hardware.errors import OutOfMemory, UsageError, WouldDeadlock
-from hwcompat.plugins.placement.pool import loading
 
 
 def test_what_many_threads_ask_for_at_once_is_built_once():
@@ -31,26 +30,18 @@ def test_what_many_threads_ask_for_at_once_is_built_once():
     assert told["hits"] + told["waits"] == 15
 
 
-def test_what_was_waited_for_is_kept_for_all_who_waited(monkeypatch):
-    pool, users = pool_of(100), []
-    true = loading._arrived
-
-    def arrived(state, load, built):
-        entry = true(state, load, built)
-        with state.lock:  # each has it by now, or is promised it
-            users.append(entry.promised + sum(entry.leases.values()))
-        return entry
+def test_what_was_waited_for_is_kept_for_all_who_waited():
+    pool = pool_of(100)
 
     def build() -> dict[str, int]:
-        (load,) = pool._state.loads.values()
-        while load.waiting < 3:
+        while pool.get_stats()["waits"] < 3:
             time.sleep(0.001)
         return {"a": 1}
 
-    monkeypatch.setattr(loading, "_arrived", arrived)
     leases = together(*[lambda: pool.lease("kind", "one", build, expected_bytes=90) for _ in range(4)])
     assert [one.resource for one in leases] == [{"a": 1}] * 4
-    assert users == [4]
+    (told,) = pool.get_stats()["resources"]
+    assert (told["leases"], told["uses"]) == (4, 4)
 
 
 def test_a_load_that_fails_raises_for_all_who_waited_and_the_next_one_tries_again():

@@ -7,6 +7,7 @@ sees each thing that is taken out of it.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +15,9 @@ import pytest
 from pool_watch import SPARE, Thing, pool_of
 
 from benchmarks.resource_pool import MIB, Found, Load, budget_of, run
-from hwcompat.plugins.placement.pool import ResourcePool, leaving, pool
-from hwcompat.plugins.placement.pool.account import Account
-from hwcompat.plugins.placement.pool.state import Entry, State
+from hwcompat.plugins.placement.pool import ResourcePool
+from hwcompat.plugins.placement.pool.account import Account, Entry
+from hwcompat.plugins.placement.pool.state import State
 
 LOAD = Load(requests=1500, seconds=0.0002, patience_s=30.0)
 
@@ -105,14 +106,16 @@ def without_eviction(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None
 
 
 def without_looking_whether_it_is_used(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None:
-    true = leaving.let_go
-    monkeypatch.setattr(Entry, "is_idle", property(lambda self: self.leaver is None))
-    for module in (leaving, pool):
-        monkeypatch.setattr(module, "let_go", lambda state, entries, **options: true(state, entries, forced=True))
-    monkeypatch.setattr(
-        "hwcompat.plugins.placement.pool.loading.let_go",
-        lambda state, entries, **_: true(state, entries, forced=True),
-    )
+    true = State.release
+    monkeypatch.setattr(State, "release", lambda self, entries, **_: true(self, entries, forced=True))
+    monkeypatch.setattr(State, "lease", leave_in_order)
+
+
+def leave_in_order(state: State, entry: Entry, threads: Counter[int]) -> None:
+    """A lease that doesn't keep its resource from going."""
+    entry.leases += threads
+    entry.uses += threads.total()
+    state._list(entry)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,7 @@ def test_an_endless_wait_is_seen():
 
 
 def test_a_lease_alone_keeps_what_cannot_be_referred_to_weakly(monkeypatch):
-    monkeypatch.setattr(Entry, "is_idle", property(lambda self: self.leaver is None))
+    monkeypatch.setattr(State, "lease", leave_in_order)
     one = pool_of(100)
     with one.lease("kind", "plain", lambda: {"a": 1}, expected_bytes=60) as plain:
         one.get_resource("kind", "b", Thing, expected_bytes=50)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from hardware.plain_text import size_text
 
-from .bound import bound_of
 from .device import Device, Figure
 from .exact import exact, is_here
-from .greedy import NOWHERE, greedy
+from .greedy import NOWHERE, bound_of, greedy
 from .problem import Problem, problem_of, room_of
 from .workloads import Assignment, Load, Misfit, Mode, Placement, Workload
 
@@ -46,9 +45,9 @@ def place(
     problem = problem_of(workloads, devices, mode=mode, pinned=pinned or {}, forbidden=forbidden)
     solved = exact(problem, limit_s=limit_s) if 0 < problem.allowed.sum() <= small else None
     rough = greedy(problem)
-    if solved is not None and not _has_room(problem, solved.column):
+    if solved is not None and not problem.has_room(solved.column):
         solved = None  # the solver takes a sum for kept that is over by its own tolerance
-    if solved is not None and (solved.proved or _worth(problem, solved.column) <= _worth(problem, rough)):
+    if solved is not None and (solved.proved or problem.worth(solved.column) <= problem.worth(rough)):
         method, column = "exact", solved.column
         remarks = () if solved.proved else ("The solver's time was up before it had proved this to be the best.",)
     else:
@@ -59,26 +58,6 @@ def place(
     by_duality = _bound(problem, column)
     own = solved.bound_s if solved is not None and method == "exact" else 0.0
     return _placement(problem, column, method, max(own, by_duality), remarks, pinned or {})
-
-
-def _worth(problem: Problem, column: Array) -> tuple[int, int, float]:
-    placed = (column != NOWHERE).nonzero()[0]
-    doubts = int(problem.doubts[placed, column[placed]].sum())
-    return len(column) - len(placed), doubts, max(_seconds(problem, column, j) for j in range(len(problem.devices)))
-
-
-def _has_room(problem: Problem, column: Array) -> bool:
-    """Whether all memory that adds up is there, in whole bytes."""
-    if problem.mode is not Mode.TOGETHER:
-        return True
-    used = (problem.memory[column == number].sum() for number in range(len(problem.devices)))
-    return all(one <= room for one, room in zip(used, problem.room, strict=True))
-
-
-def _seconds(problem: Problem, column: Array, device: int) -> float:
-    import numpy as np
-
-    return float(np.nansum(problem.seconds[column == device, device]))
 
 
 def _bound(problem: Problem, column: Array) -> float:
@@ -147,7 +126,7 @@ def _load(problem: Problem, column: Array, number: int) -> Load:
         workloads=int(own.sum()),
         memory_used=int(used),
         memory_bytes=room_of(problem.devices[number]),
-        seconds=_seconds(problem, column, number),
+        seconds=problem.load_of(column, number),
         unknown=int(np.isnan(problem.seconds[own, number]).sum()),
     )
 

@@ -38,6 +38,26 @@ class Problem:
     room: Array
     reasons: Mapping[tuple[str, str], str]
 
+    def load_of(self, column: Array, device: int) -> float:
+        """Seconds that a device is busy for, of what is known, where `column` says the device of each workload."""
+        import numpy as np
+
+        return float(np.nansum(self.seconds[column == device, device]))
+
+    def worth(self, column: Array) -> tuple[int, int, float]:
+        """What a placement is judged by, less is better: how many workloads are on no device (a column below 0), how
+        many doubts there are, the makespan."""
+        placed = (column >= 0).nonzero()[0]
+        doubts = int(self.doubts[placed, column[placed]].sum())
+        makespan = max((self.load_of(column, number) for number in range(len(self.devices))), default=0.0)
+        return len(column) - len(placed), doubts, makespan
+
+    def has_room(self, column: Array) -> bool:
+        """Whether all memory that adds up is there, in whole bytes."""
+        if self.mode is not Mode.TOGETHER:
+            return True
+        return all(self.memory[column == number].sum() <= room for number, room in enumerate(self.room))
+
 
 def room_of(device: Device) -> int | None:
     """Bytes that can be had on a device: what is free where that is known, else all of it; None if nobody knows."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import Counter
+from contextlib import ExitStack
 from threading import Condition
 
-from .state import Entry, State
+from .account import Entry
+from .state import State
 
 _states: weakref.WeakSet[State] = weakref.WeakSet()
-_locks: list[threading.Lock] = []
-_held: list[threading.Lock] = []
+_held = ExitStack()
 _left_alone: list[Entry] = []
 """What lies on accelerators and came along in a fork: its runtime can't be used in the child, not even to free it."""
+
+global_lock = threading.Lock()
+"""That of the pool that all parts of a process share."""
 
 
 def watch(state: State) -> None:
@@ -21,64 +26,41 @@ def watch(state: State) -> None:
     _states.add(state)
 
 
-def watch_lock(lock: threading.Lock) -> None:
-    """Have a lock free in a child."""
-    _locks.append(lock)
-
-
 def _before() -> None:
     """Hold every lock, so that no table is halfway when it is copied."""
-    locks = [*_locks, *sorted((state.lock for state in _states), key=id)]
-    for lock in locks:
-        lock.acquire()
-    _held[:] = locks
-
-
-def _after() -> None:
-    for lock in _held:
-        lock.release()
-    _held.clear()
+    _held.enter_context(global_lock)
+    for state in sorted(_states, key=id):
+        _held.enter_context(state.lock)
 
 
 def _after_in_child() -> None:
     for state in _states:
         _renew(state)
-    _after()
+    _held.close()
 
 
 def _renew(state: State) -> None:
     """Take back what other threads were about to do; of them none is left."""
     me = threading.get_ident()
     state.waits.forget_others(me)
-    for account in state.accounts.values():
-        account.room, account.turn = Condition(state.lock), Condition(state.lock)
+    state.changed = Condition(state.lock)
     for load in [one for one in state.loads.values() if one.owner != me]:
         if load.has_started:
             state.accounts[load.wanted.key.device].end(load.number, load.need)
         del state.loads[load.wanted.key]
     for load in state.loads.values():
-        load.waiting, load.done = 0, Condition(state.lock)
+        load.waiting.clear()
     for entry in [*state.entries.values(), *state.outgoing]:
-        entry.stays = Condition(state.lock)
-        entry.leases = type(entry.leases)({thread: count for thread, count in entry.leases.items() if thread == me})
-        entry.promised = 0
-        elsewhere = any(device != "cpu" for device in entry.size.bytes_by_device)
-        if entry.leaver not in (None, me):
-            for device, count in entry.size.bytes_by_device.items():
-                state.accounts[device].leaving -= count
-            entry.leaver = None
-        if elsewhere or (entry.resource is None and entry.leaver is None):
+        if any(device != "cpu" for device in entry.size.bytes_by_device):
             _left_alone.append(entry)
-            _take_out(state, entry)
-
-
-def _take_out(state: State, entry: Entry) -> None:
-    for device, count in entry.size.bytes_by_device.items():
-        state.accounts[device].held -= count
-    state.outgoing.discard(entry)
-    if state.entries.get(entry.key) is entry:
-        del state.entries[entry.key]
+            state.take_out(entry)
+            for device, count in entry.size.bytes_by_device.items():
+                state.accounts[device].remove(count, [])
+        else:
+            others = Counter({thread: count for thread, count in entry.leases.items() if thread != me})
+            for thread in others.elements():
+                state.end_lease(entry, thread)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_held.close, after_in_child=_after_in_child)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections import Counter
 from contextvars import ContextVar
 from dataclasses import dataclass
-from threading import Condition
 from typing import Any
 
 from hardware.errors import BackendUnavailable, OutOfMemory, WouldDeadlock
 from hardware.out_of_memory import is_out_of_memory
 from hardware.plain_text import one_line
 
-from .account import Account, Need
-from .leaving import choose, fullness, let_go, mark, tend
+from .account import Account, Entry, Need
 from .memory import allocated_bytes, resident_bytes
 from .sizes import Size, size_of
-from .state import Entry, Load, State, Wanted, next_number
+from .state import Load, State, Wanted
 
 _LOOKED_AGAIN_S = 1.0
 _OUTSIDERS_LOOKED_AGAIN_S = 0.05
@@ -43,61 +42,55 @@ def acquire(state: State, wanted: Wanted) -> Entry:
     Raises what the constructor raised, to all who waited for it; `OutOfMemory` and `WouldDeadlock`.
     """
     me = threading.get_ident()
-    state.account(wanted.key.device)
-    waited = False
-    while True:
-        with state.lock:
-            entry = state.entries.get(wanted.key)
-            if entry is not None and entry.leaver is None:
-                state.counts["waits" if waited else "hits"] += 1
-                return _lease(state, entry, me)
-            load = state.loads.get(wanted.key)
-            if entry is None and load is None:
-                state.counts["misses"] += 1
-                load = _begun(state, wanted, me)
-                break
-            waited = True
-            if load is not None:
-                state.counts["waits"] += 1
-                return _lease(state, _awaited(state, load, me), me, promised=True)
-            assert entry is not None
-            _wait(state, entry.stays, {entry.leaver} if entry.leaver is not None else set(), me, wanted)
-    return _run(state, load)
+    account = state.account(wanted.key.device)
+    with state.lock:
+        entry = state.entries.get(wanted.key)
+        if entry is not None:
+            state.counts["hits"] += 1
+            state.lease(entry, Counter({me: 1}))
+            return entry
+        load = state.loads.get(wanted.key)
+        if load is not None:
+            state.counts["waits"] += 1
+            return _awaited(state, load, me)
+        state.counts["misses"] += 1
+        load = state.loads[wanted.key] = _begun(state, wanted, me)
+    return _run(state, load, account)
 
 
 def _begun(state: State, wanted: Wanted, me: int) -> Load:
     known = state.sizes.get(wanted.key)
-    expected = known if known is not None else wanted.declared if wanted.declared is not None else wanted.estimated
-    load = Load(
+    expected = next((size for size in (known, wanted.claimed, wanted.estimated) if size is not None), None)
+    return Load(
         wanted=wanted,
-        number=next_number(),
+        number=next(state.numbers),
         owner=me,
         own=_under_way.get(),
-        done=Condition(state.lock),
         need=Need(expected=expected, measured=known is not None),
     )
-    state.loads[wanted.key] = load
-    return load
-
-
-def _lease(state: State, entry: Entry, thread: int, *, promised: bool = False) -> Entry:
-    entry.promised -= promised
-    entry.leases[thread] += 1
-    entry.uses += 1
-    entry.last_used, entry.order = state.now(), next_number()
-    return entry
 
 
 def _awaited(state: State, load: Load, me: int) -> Entry:
-    """What another thread's load brings. Under the lock, which is let go of meanwhile."""
-    load.waiting += 1
+    """What another thread's load brings, with the lease that this thread got when the load ended."""
+    by_itself = load.number in _under_way.get()
+    load.waiting[me] += 1
     try:
         while not load.is_done:
-            _wait(state, load.done, {load.owner}, me, load.wanted)
+            if by_itself or not state.waits.can_end(me, {load.owner}):
+                raise WouldDeadlock(
+                    f"{load.wanted.key} can't be waited for",
+                    why="it is asked for while it is being loaded, by its own constructor"
+                    if by_itself
+                    else "the thread that loads it waits for what this one loads or has a lease on",
+                    fix="Ask for what a constructor needs before its load, or release leases first.",
+                )
+            with state.waits.waiting(me, lambda: set() if load.is_done else {load.owner}):
+                state.changed.wait(_LOOKED_AGAIN_S)
     except BaseException:
-        load.waiting -= 1
-        if load.entry is not None:
-            load.entry.promised -= 1
+        if load.entry is None:
+            load.waiting -= Counter({me: 1})
+        else:
+            state.end_lease(load.entry, me)
         raise
     if load.entry is None:
         assert load.error is not None
@@ -105,34 +98,21 @@ def _awaited(state: State, load: Load, me: int) -> Entry:
     return load.entry
 
 
-def _wait(state: State, condition: Condition, blockers: set[int], me: int, wanted: Wanted) -> None:
-    load = state.loads.get(wanted.key)
-    by_itself = load is not None and load.number in _under_way.get()
-    if by_itself or not state.waits.can_end(me, blockers):
-        raise WouldDeadlock(
-            f"{wanted.key} can't be waited for",
-            why="it is asked for while it is being loaded, by its own constructor"
-            if by_itself
-            else "the thread that loads it waits for what this one loads or has a lease on",
-            fix="Ask for what a constructor needs before its load, or release leases first.",
-        )
-    with state.waits.waiting(me, lambda: blockers):
-        condition.wait(_LOOKED_AGAIN_S)
-
-
-def _run(state: State, load: Load) -> Entry:
-    account = state.account(load.wanted.key.device)
+def _run(state: State, load: Load, account: Account) -> Entry:
     try:
-        _admit(state, load, account)
+        state.tend(account)
+        with state.lock:
+            _admit(state, load, account)
         built = _built_or_retried(state, load, account)
         for device in built.size.bytes_by_device:
             state.account(device)
-        entry = _arrived(state, load, built)
+        with state.lock:
+            entry = _arrived(state, load, account, built)
     except BaseException as error:
-        _failed(state, load, error)
+        _failed(state, load, account, error)
         raise
     for device in entry.size.bytes_by_device:
-        tend(state, state.account(device))
+        state.tend(state.account(device))
     return entry
 
 
@@ -142,77 +122,59 @@ def _run(state: State, load: Load) -> Entry:
 def _admit(state: State, load: Load, account: Account) -> None:
     """Return when the load may start, with its bytes set aside. What is idle goes for it, the least recently used
     first."""
-    tend(state, account)
-    kept: set[Entry] = set()
     deadline: float | None = None
     thorough = False
-    while True:
-        with state.lock:
-            chosen = _to_go_for(state, load, account, kept)
-            if chosen is None:
-                load.has_started = True
-                account.start(load.number, load.need)
-                return
-            if not chosen:
-                now = state.now()
-                deadline = (
-                    now + state.settings.wait_s if deadline is None or state.loads_on(account, load) else deadline
-                )
-                try:
-                    _wait_for_room(state, load, account, deadline)
-                except OutOfMemory:
-                    if not thorough:  # what refers to itself in a circle may go still
-                        thorough = True
-                    elif load.own:  # a part of another load, which has room or was the one beyond the budget
-                        load.has_started = True
-                        account.start(load.number, load.need)
-                        state.counts["nested_beyond_budget"] += 1
-                        return
-                    else:
-                        state.counts["refused"] += 1
-                        raise
-                kept.clear()
-                continue
-        let_go(state, chosen, thorough=thorough)
-        kept.update(entry for entry in chosen if entry.resource is not None)
+    while not _may_start(state, load, account, thorough):
+        at = state.now()
+        if deadline is None or state.loads_on(account, load):
+            deadline = at + state.settings.wait_s
+        if _wait_for_room(state, load, account, deadline):
+            continue
+        if not thorough:  # what refers to itself in a circle may go still
+            thorough = True
+        elif load.own:  # a part of another load, which has room or was the one beyond the budget
+            state.counts["nested_beyond_budget"] += 1
+            break
+        else:
+            state.counts["refused"] += 1
+            raise _no_room(state, load, account, waited=at >= deadline)
+    load.has_started = True
+    account.start(load.number, load.need)
 
 
-def _to_go_for(state: State, load: Load, account: Account, kept: set[Entry]) -> list[Entry] | None:
-    """What should leave before the load starts; `None` where it may start, nothing where all that is there stays."""
-    its_turn = state.is_turn_of(load, account)
-    coming, now = load.need.reserved, state.now()
-    chosen = choose(state, account, coming, now=now, kept=kept) if its_turn else []
-    if not chosen and its_turn and not account.fits(load.need):
-        chosen = choose(state, account, coming, now=now, kept=kept, urgent=True)
-    return None if not chosen and account.may_start(load.need, load.own) else chosen
+def _may_start(state: State, load: Load, account: Account, thorough: bool) -> bool:
+    if state.is_turn_of(load, account):
+        coming = load.need.reserved
+        state.make_room(account, coming)
+        if not account.fits(load.need):
+            state.make_room(account, coming, urgent=True, thorough=thorough)
+    return account.may_start(load.need, load.own)
 
 
-def _wait_for_room(state: State, load: Load, account: Account, deadline: float) -> None:
-    """Wait until something changed.
-
-    Raises `OutOfMemory` where nobody can make room, or nobody did in time. Under the lock, let go of meanwhile.
-    """
+def _wait_for_room(state: State, load: Load, account: Account, deadline: float) -> bool:
+    """Wait until something changed; false where nobody can make room, or nobody did in time."""
 
     def blockers() -> set[int]:
         return state.blockers(account, load)
 
-    now = state.now()
+    left = deadline - state.now()
     its_turn = state.is_turn_of(load, account)
     outside = its_turn and (bool(account.lingering) or any(entry.is_idle for entry in state.entries.values()))
     may_end = state.waits.can_end(load.owner, blockers()) or (outside and threading.active_count() > 1)
-    if not may_end or now >= deadline:
-        raise _no_room(state, load, account, waited=now >= deadline)
+    if not may_end or left <= 0:
+        return False
     state.counts["waits_for_room"] += 1
     with state.waits.waiting(load.owner, blockers):
-        condition = account.room if its_turn else account.turn
-        condition.wait(min(deadline - now, _OUTSIDERS_LOOKED_AGAIN_S if outside else _LOOKED_AGAIN_S))
+        state.changed.wait(min(left, _OUTSIDERS_LOOKED_AGAIN_S if outside else _LOOKED_AGAIN_S))
+    return True
 
 
 def _no_room(state: State, load: Load, account: Account, *, waited: bool) -> OutOfMemory:
-    entries = [one for one in state.entries.values() if account.device in one.size.bytes_by_device]
-    leased = sum(bool(one.leases) for one in entries)
+    entries = list(state.all_on(account.device))
+    leased = sum(not one.is_idle for one in entries)
     why = (
-        f"{fullness(account)}: {leased} of {len(entries)} resources have leases, and the others are still referred to"
+        f"{account.fullness()}: {leased} of {len(entries)} resources have leases, and the others are still referred "
+        "to"
     )
     if waited:
         why += f"; none was released in {state.settings.wait_s:g} s"
@@ -235,11 +197,8 @@ def _built_or_retried(state: State, load: Load, account: Account) -> _Built:
         if isinstance(error, OutOfMemory) or not is_out_of_memory(error):
             raise
     with state.lock:
-        idle = state.idle(account, float("inf"), set())
-        for entry in idle:
-            mark(state, entry)
         state.counts["out_of_memory"] += 1
-    gone = let_go(state, idle)
+        gone = state.release_idle(list(account.idle.values()))
     try:
         return _built(state, load)
     except Exception as error:
@@ -247,10 +206,10 @@ def _built_or_retried(state: State, load: Load, account: Account) -> _Built:
             raise
         traceback.clear_frames(error.__traceback__)  # what was built halfway hangs on them
         with state.lock:
-            told = fullness(account)
+            full = account.fullness()
         raise OutOfMemory(
             f"memory ran out while {load.wanted.key} was loaded, and again after {gone} idle resources were released",
-            why=f"{one_line(f'{type(error).__name__}: {error}', longest=_LONGEST_MESSAGE)}; {told}",
+            why=f"{one_line(f'{type(error).__name__}: {error}', longest=_LONGEST_MESSAGE)}; {full}",
             fix="Use a smaller model or half precision, release what has leases, close other programs that use the "
             "device, or name another device.",
         ) from error
@@ -275,7 +234,7 @@ def _built(state: State, load: Load) -> _Built:
         alone = alone and serial == state.counts["builds"]
     if not alone:  # others were loaded meanwhile: the change isn't this one's
         resident_change = allocator_change = None
-    size = size_of(resource, device, wanted.name_of, wanted.declared)
+    size = size_of(resource, device, wanted.name_of, wanted.claimed)
     if size.measured_by == "tensors":
         size = size.at_least(device, allocator_change)
     elif size.measured_by == "nothing" and wanted.key.kind == "model":
@@ -304,60 +263,52 @@ def _change(before: int | None, after: int | None) -> int | None:
 # Its end
 
 
-def _arrived(state: State, load: Load, built: _Built) -> Entry:
-    key, now = load.wanted.key, state.now()
-    with state.lock:
-        entry = Entry(
-            key=key,
-            resource=built.resource,
-            size=built.size,
-            stays=Condition(state.lock),
-            loaded_at=now,
-            last_used=now,
-            order=next_number(),
-            load_seconds=built.seconds,
-            resident_change=built.resident_change,
-            allocator_change=built.allocator_change,
-            promised=load.waiting,
-            dismissed=load.dismissed,
-        )
-        account = state.accounts[key.device]
-        account.end(load.number, load.need)
-        for device, count in built.size.bytes_by_device.items():
-            state.accounts[device].add(count)
-        measured = built.size.bytes_by_device.get(key.device, 0)
-        if load.need.expected is not None and measured > load.need.expected:
-            state.counts["underestimated"] += 1
-        state.sizes[key] = measured
-        if load.dismissed:
-            state.outgoing.add(entry)
-        else:
-            state.entries[key] = entry
-        state.counts["loads"] += 1
-        load.entry = entry
-        _end(state, load, account)
-        return _lease(state, entry, load.owner)
+def _arrived(state: State, load: Load, account: Account, built: _Built) -> Entry:
+    key, at = load.wanted.key, state.now()
+    entry = Entry(
+        key=key,
+        resource=built.resource,
+        size=built.size,
+        loaded_at=at,
+        last_used=at,
+        load_seconds=built.seconds,
+        resident_change=built.resident_change,
+        allocator_change=built.allocator_change,
+        dismissed=load.dismissed,
+    )
+    _end(state, load, account)
+    for device, count in built.size.bytes_by_device.items():
+        state.accounts[device].add(count)
+    measured = built.size.bytes_by_device.get(key.device, 0)
+    if load.need.expected is not None and measured > load.need.expected:
+        state.counts["underestimated"] += 1
+    state.sizes[key] = measured
+    if load.dismissed:
+        state.outgoing.add(entry)
+    else:
+        state.entries[key] = entry
+    state.counts["loads"] += 1
+    load.entry = entry
+    state.lease(entry, load.waiting + Counter({load.owner: 1}))
+    return entry
 
 
-def _failed(state: State, load: Load, error: BaseException) -> None:
+def _failed(state: State, load: Load, account: Account, error: BaseException) -> None:
     key = load.wanted.key
+    what = one_line(f"{type(error).__name__}: {error}", longest=_LONGEST_MESSAGE)
+    kind = "out_of_memory" if isinstance(error, OutOfMemory) or is_out_of_memory(error) else ""
     with state.lock:
-        account = state.accounts[key.device]
-        if load.has_started:
-            account.end(load.number, load.need)
         load.error = error
         state.counts["failures"] += 1
-        what = one_line(f"{type(error).__name__}: {error}", longest=_LONGEST_MESSAGE)
-        kind = "out_of_memory" if isinstance(error, OutOfMemory) or is_out_of_memory(error) else ""
         text = f"{key} wasn't loaded: {what}"
         state.remember("failed_load", key.device, text, key=key, error=what, error_type=kind)
         _end(state, load, account)
 
 
 def _end(state: State, load: Load, account: Account) -> None:
+    if load.has_started:
+        account.end(load.number, load.need)
     load.is_done = True
     if state.loads.get(load.wanted.key) is load:
         del state.loads[load.wanted.key]
-    load.done.notify_all()
-    account.room.notify_all()
-    account.turn.notify()
+    state.changed.notify_all()

@@ -5,30 +5,81 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from hardware.errors import UsageError, echo
 from hardware.target import Target
 
 from . import forks
-from .account import Limits
-from .calls import CallOutcome, run_all
-from .incident import Incident
-from .lease import Lease
-from .leaving import let_go, mark, needs_tending, tend
+from .account import Entry, Key, Limits
 from .library import model_loader, tokenizer_loader, weights_bytes
 from .loading import acquire
 from .memory import ReadMemory, read_device
 from .placing import budget_name, built_on, names_on, place_for
-from .snapshot import snapshot
-from .state import Entry, Key, Settings, State, Wanted, next_number
+from .state import Incident, Settings, State, Wanted
 
 _FRACTION = 0.8
 _WAIT_S = 60.0
 _HOST = "cpu"
+_MOST_WORKERS = 32
 
 T = TypeVar("T")
+
+Ending = Callable[[Entry, int], None]
+"""What a lease's end calls, with the resource and the thread that asked for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallOutcome:
+    """What one call gave: its `value`, or the `error` that it raised."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it gave a value."""
+        return self.error is None
+
+
+class Lease(Generic[T]):
+    """A resource that stays as long as this does: until `release`, or the end of the `with` block."""
+
+    def __init__(self, entry: Entry, release: Ending, forget: Ending) -> None:
+        self._release = release
+        self._forget = forget
+        self._entry: Entry | None = entry
+        self._thread = threading.get_ident()
+
+    @property
+    def resource(self) -> T:
+        """What is leased. Raises `UsageError` after the release."""
+        entry = self._entry
+        if entry is None:
+            raise UsageError("the lease has ended", fix="Use the resource inside of its `with` block.")
+        resource: T = entry.resource
+        return resource
+
+    def release(self) -> None:
+        """Give it back; again is harmless. Any thread may."""
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            self._release(entry, self._thread)
+
+    def __enter__(self) -> T:
+        return self.resource
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        # May run at any moment, under the pool's lock too: the pool takes it up at its next call.
+        if self._entry is not None:
+            self._forget(self._entry, self._thread)
 
 
 class ResourcePool:
@@ -140,7 +191,7 @@ class ResourcePool:
         names = names_on(device)
         key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names.device)
         build = constructor or _nobody_makes(key)
-        return self._lease(Wanted(key=key, build=build, name_of=names.name_of, declared=expected_bytes))
+        return self._lease(Wanted(key=key, build=build, name_of=names.name_of, claimed=expected_bytes))
 
     def lease_model(
         self,
@@ -168,36 +219,26 @@ class ResourcePool:
             key=key,
             build=lambda: built_on(place, make),
             name_of=place.names.name_of,
-            declared=expected_bytes,
+            claimed=expected_bytes,
             estimated=estimated,
             must_be_on=place.device,
         )
         return self._lease(wanted)
 
     def _lease(self, wanted: Wanted) -> Lease[Any]:
-        if wanted.declared is not None and (isinstance(wanted.declared, bool) or wanted.declared < 0):
-            raise UsageError(f"expected_bytes is {wanted.declared}", why="bytes are asked for, 0 or more")
+        if wanted.claimed is not None and (isinstance(wanted.claimed, bool) or wanted.claimed < 0):
+            raise UsageError(f"expected_bytes is {wanted.claimed}", why="bytes are asked for, 0 or more")
         self._take_up_forgotten()
         return Lease(acquire(self._state, wanted), self._release, self._forget)
 
     def _release(self, entry: Entry, thread: int) -> None:
         state = self._state
         with state.lock:
-            entry.leases[thread] -= 1
-            if entry.leases[thread] <= 0:
-                del entry.leases[thread]
-            entry.last_used, entry.order = state.now(), next_number()
+            state.end_lease(entry, thread)
             accounts = [state.accounts[device] for device in entry.size.bytes_by_device]
-            going = entry.dismissed and entry.is_idle
-            if going:
-                mark(state, entry)
-            to_tend = [] if going else [account for account in accounts if needs_tending(account)]
-            for account in accounts if entry.is_idle or going else ():
-                account.room.notify_all()
-        if going:
-            let_go(state, [entry], forced=True)
+            to_tend = [account for account in accounts if state.needs_tending(account)]
         for account in to_tend:
-            tend(state, account)
+            state.tend(account)
 
     def _forget(self, entry: Entry, thread: int) -> None:
         self._forgotten.append((entry, thread))
@@ -222,9 +263,7 @@ class ResourcePool:
         with state.lock:
             oldest = state.now() - 60 * max_age_minutes
             chosen = [one for one in state.entries.values() if one.is_idle and one.last_used <= oldest]
-            for entry in chosen:
-                mark(state, entry)
-        gone = let_go(state, chosen)
+            gone = state.release_idle(chosen)
         self._tend_all()
         return gone
 
@@ -236,20 +275,16 @@ class ResourcePool:
         with state.lock:
             for load in state.loads.values():
                 load.dismissed = True
-            chosen = [one for one in state.entries.values() if one.is_idle]
-            staying = [one for one in state.entries.values() if not one.is_idle and one.leaver is None]
-            for entry in chosen:
-                mark(state, entry)
-            for entry in staying:
+            for entry in [one for one in state.entries.values() if not one.is_idle]:
                 entry.dismissed = True
                 state.outgoing.add(entry)
                 del state.entries[entry.key]
-        let_go(state, chosen, forced=True)
+            state.release(list(state.entries.values()), forced=True)
         self._tend_all()
 
     def _tend_all(self) -> None:
         for account in list(self._state.accounts.values()):
-            tend(self._state, account)
+            self._state.tend(account)
 
     # Working and telling
 
@@ -260,26 +295,26 @@ class ResourcePool:
         each with its value or the error that it raised."""
         if max_workers is not None and max_workers < 1:
             raise UsageError(f"max_workers is {max_workers}", why="at least one thread is needed")
-        outcomes = run_all(self._state, list(calls), max_workers)
+        outcomes = _run_all(self._state, list(calls), max_workers or _MOST_WORKERS)
         for account in list(self._state.accounts.values()):
             with self._state.lock:
-                to_tend = needs_tending(account)
+                to_tend = self._state.needs_tending(account)
             if to_tend:  # what its threads still referred to, they don't any more
-                tend(self._state, account, urgent=True)
+                self._state.tend(account, urgent=True)
         return outcomes
 
     def get_stats(self) -> dict[str, Any]:
-        """Requests, loads, devices, resources and incidents at one moment, as JSON values. `snapshot.COUNTS` says
+        """Requests, loads, devices, resources and incidents at one moment, as JSON values. `state.COUNTS` says
         what each count means."""
         self._take_up_forgotten()
-        return snapshot(self._state)
+        return self._state.snapshot()
 
     def check_memory(self) -> None:
         """Look how full each device is now, and let idle resources go where low-memory mode says so."""
         self._take_up_forgotten()
         for account in list(self._state.accounts.values()):
             account.read_at = None
-            tend(self._state, account, thorough=True)
+            self._state.tend(account, thorough=True)
 
     def incidents(self) -> tuple[Incident, ...]:
         """What a report should tell: low-memory mode, memory pressure, loads that failed; a hundred at most."""
@@ -294,13 +329,45 @@ def _nobody_makes(key: Key) -> Callable[[], Any]:
     return refuse
 
 
+def _run_all(state: State, calls: Sequence[Callable[[], Any]], max_workers: int) -> list[CallOutcome]:
+    """Run the calls by threads of their own, so that calls may start further runs. Returns when all have ended; what
+    isn't an `Exception` (an interruption) is raised then."""
+    if not calls:
+        return []
+    workers: set[int] = set()
+    me = threading.get_ident()
+
+    def run(call: Callable[[], Any]) -> CallOutcome:
+        thread = threading.get_ident()
+        with state.lock:
+            workers.add(thread)
+        try:
+            return CallOutcome(value=call())
+        except Exception as error:  # whatever a call raises is its outcome
+            return CallOutcome(error=error)
+        finally:
+            with state.lock:
+                workers.discard(thread)
+
+    with ThreadPoolExecutor(min(len(calls), max_workers), thread_name_prefix="resource-pool") as executor:
+        # A call inside a constructor belongs to that constructor's load: it inherits the context.
+        futures = [executor.submit(copy_context().run, run, call) for call in calls]
+        waiting = state.waits.waiting(me, lambda: set(workers))
+        with state.lock:
+            waiting.__enter__()
+        try:
+            return [future.result() for future in futures]
+        finally:
+            with state.lock:
+                waiting.__exit__(None, None, None)
+
+
 _global: list[ResourcePool] = []
-_global_lock = threading.Lock()
 
 
 def get_global_resource_pool() -> ResourcePool:
     """The pool that all parts of a process share; made when it is first asked for."""
-    with _global_lock:
+    with forks.global_lock:
         if not _global:
             _global.append(ResourcePool())
         return _global[0]
@@ -308,9 +375,6 @@ def get_global_resource_pool() -> ResourcePool:
 
 def used_global_pool() -> ResourcePool | None:
     """That pool, where anything was ever asked of it."""
-    with _global_lock:
+    with forks.global_lock:
         pool = _global[0] if _global else None
     return pool if pool is not None and pool.get_stats()["requests"] else None
-
-
-forks.watch_lock(_global_lock)
