@@ -5,17 +5,20 @@ The parent never computes a tensor: after one large product of matrices its chil
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import multiprocessing
 import os
-import pickle
-import select
+import resource
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
 from hardware.garbage import uncollected
-from hardware.process import Answering, limit_memory
 
 TIMEOUT_S = 240.0
 MEMORY_BYTES = 8 * 2**30
@@ -42,7 +45,8 @@ class Answered(Generic[Item]):
 @dataclass(kw_only=True)
 class _Child(Generic[Item]):
     item: Item
-    process: Answering
+    process: BaseProcess
+    pipe: Connection
     started: float
 
 
@@ -67,7 +71,7 @@ def in_children(
         while waiting or working:
             while waiting and len(working) < jobs:
                 working.append(_start(waiting.pop(), work, memory_bytes))
-            select.select([one.process.reader for one in working], [], [], _LOOK_S)
+            wait([one.pipe for one in working], timeout=_LOOK_S)
             for one in tuple(working):
                 done = _ended(one, timeout_s)
                 if done is not None:
@@ -75,7 +79,7 @@ def in_children(
                     on_done(done)
     finally:
         for one in working:
-            one.process.end()
+            one.process.kill()
 
 
 def warm_up() -> None:
@@ -88,27 +92,39 @@ def warm_up() -> None:
 
 
 def _start(item: Item, work: Callable[[Item], Answer], memory_bytes: int) -> _Child[Item]:
-    process = Answering(lambda: _in_child(item, work, memory_bytes))
-    return _Child(item=item, process=process, started=time.monotonic())
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_in_child, args=(item, work, theirs, memory_bytes), daemon=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent do nothing that a child needs
+        process.start()
+    theirs.close()
+    return _Child(item=item, process=process, pipe=ours, started=time.monotonic())
 
 
 def _ended(one: _Child[Item], timeout_s: float) -> Answered[Item] | None:
     """What a child said, or why it said nothing; None while it is at work."""
-    over = one.process.heard_all()
     elapsed = time.monotonic() - one.started
-    late = elapsed > timeout_s
-    if not over and not late:
+    answer: Answer | None = None
+    if one.pipe.poll():
+        with contextlib.suppress(EOFError):  # it is gone without a word
+            answer = one.pipe.recv()
+        one.process.join()
+    elif elapsed > timeout_s:
+        one.process.kill()
+        one.process.join()
+    else:
         return None
-    code = one.process.wait() if over else one.process.returncode
-    one.process.end()
-    answer: Answer | None = pickle.loads(one.process.heard) if code == 0 else None
-    lost = f"no answer in {timeout_s:g} seconds" if late else f"the process ended with {code}"
+    one.pipe.close()
+    late = elapsed > timeout_s
+    lost = f"no answer in {timeout_s:g} seconds" if late else f"the process ended with {one.process.exitcode}"
     return Answered(item=one.item, answer=answer, lost="" if answer else lost, seconds=round(elapsed, 2))
 
 
-def _in_child(item: Item, work: Callable[[Item], Answer], memory_bytes: int) -> bytes:
+def _in_child(item: Item, work: Callable[[Item], Answer], pipe: Connection, memory_bytes: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
-    limit_memory(memory_bytes)
-    return pickle.dumps(work(item))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    pipe.send(work(item))

@@ -27,6 +27,7 @@ from .base import (
     LibraryState,
     VendorFacts,
     bus_only,
+    says_simulated,
 )
 
 Device = TypeVar("Device")
@@ -291,7 +292,7 @@ class SourcedAccelerators(AcceleratorBackend):
 def _described(source: Source, index: int) -> AcceleratorInfo:
     """A device of a source. A library that stands in for the real one calls itself simulated."""
     info = source.describe(index)
-    return replace(info, simulated="simulated" in f"{info.model} {info.driver_version}".lower())
+    return replace(info, simulated=says_simulated(info.model, info.driver_version))
 
 
 class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):

@@ -10,7 +10,7 @@ import torch
 from hardware.system.memory import MemoryInfo, cgroup_files_bytes, cgroup_memory
 from hwcompat.plugins.placement.pool import memory
 from hwcompat.plugins.placement.pool.memory import Reading, allocated_bytes, give_back, read_device, resident_bytes
-from hwcompat.plugins.placement.pool.state import Waits
+from hwcompat.plugins.placement.pool.waiting import Waits
 
 
 class Group:
