@@ -15,7 +15,6 @@ import torch
 
 from hardware.errors import NothingMatched, UsageError
 from hardware.testing.reference import as_reference
-from hwcompat.plugins.triage import localize_command
 from hwcompat.plugins.triage.localization.comparing import error_of, padding_of
 from hwcompat.plugins.triage.localization.graphs import GraphRuns, Node, localize_graph
 from hwcompat.plugins.triage.localization.modules import localize_modules
@@ -24,7 +23,7 @@ from hwcompat.plugins.triage.localization.traced import Traced, TracedValues
 from hwcompat.plugins.triage.localize_command import exit_code, localization_json, localization_markdown
 
 TOLERANCE = 2e-5
-SCHEMA = Path(localize_command.__file__).parent / "schemas" / "localization.json"
+SCHEMA = Path(__file__).parents[2] / "reports" / "schemas" / "localization.json"
 
 
 class Block(torch.nn.Module):

@@ -20,7 +20,7 @@ DATA = (
     *(ROOT / "reports").rglob("*.toml"),
     ROOT / "hardware" / "doctor" / "remedies.toml",
     ROOT / "hardware" / "workers" / "environments.toml",
-    ROOT / "generators" / "remedies" / "remedies.toml",
+    ROOT / "hwcompat" / "plugins" / "triage" / "remedies" / "remedies.toml",
 )
 
 

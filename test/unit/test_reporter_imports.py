@@ -34,9 +34,16 @@ def test_help_imports_nothing_but_the_front_door():
     assert "--check-model" in done.stdout
     told = (
         *("errors", "evidence", "evidence.address", "evidence_place", "front_door", "own_commands", "paths"),
-        "plain_text",
+        *("plain_text", "plugins", "registry"),
     )
-    allowed = ["hardware", *(f"hardware.{one}" for one in told), "reports", "reports.request"]
+    allowed = [
+        "hardware",
+        *(f"hardware.{one}" for one in told),
+        "reports",
+        "reports.formats",
+        "reports.formats.base",
+        "reports.request",
+    ]
     assert done.stdout.splitlines()[-1] == str(allowed)
 
 

@@ -36,7 +36,7 @@ from hwcompat.plugins.stress.summary import summarised
 from hwcompat.plugins.stress.targets import chosen_devices, rounds
 from hwcompat.plugins.stress.text import stress_text
 
-SCHEMA = json.loads((Path(limits.__file__).parents[1] / "schemas" / "stress.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(__file__).parents[2] / "hardware" / "schemas" / "stress.json").read_text(encoding="utf-8"))
 START = 1_700_000_000.0
 HOSTILE = "</svg><script>alert(1)</script>"
 

@@ -36,7 +36,7 @@ SCRIPTS = (
 """The page's script in order; what runs models is the same here as in the browsers of our own targets."""
 
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
-_STYLES = (_FOLDER.parent / "html" / "style.css", _FOLDER / "page.css")
+_STYLES = (_FOLDER.parents[2] / "reports" / "html" / "style.css", _FOLDER / "page.css")
 _BUILDS = "the model's files are those recorded in the page, and the runtime makes sessions of them on this device"
 
 
