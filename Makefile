@@ -12,7 +12,7 @@
 #   make setup-object-storage            what reads s3:// (docs/EVIDENCE_AT_SCALE.md), into .venv
 #   make coverage                        which lines and branches the tests reach (docs/COVERAGE.md)
 #   make setup-s3-server                 a server that speaks S3, for tests on this machine (.venv-s3)
-# More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | profiles | recipes | audit | constraints | package | test-package | clean
+# More: make lint | test-gpu | gpu-session | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | profiles | recipes | audit | constraints | package | test-package | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -28,7 +28,7 @@ VERSIONS ?= 5.23.0 4.57.6
 PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
 
-.PHONY: help run test test-extended coverage test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
+.PHONY: help run test test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
@@ -61,6 +61,10 @@ else
 test-gpu: $(VENV)/.ready-dev
 	$(OWN) -m pytest test/gpu $(ARGS)
 endif
+
+# On a machine with one GPU, with its own Python (torch, transformers): all that is proven there, in one packed folder.
+gpu-session:
+	"$(or $(PYTHON),python3)" -m benchmarks.gpu_session $(ARGS)
 
 # Hostile and broken input of every kind (docs/SECURITY.md): so many in all; `make test` tries over 5,000.
 FUZZ_EXAMPLES ?= 50000

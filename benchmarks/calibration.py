@@ -1,4 +1,4 @@
-"""Prints docs/CALIBRATION.md: how often predictions that were sealed before their runs were right.
+"""Prints docs/CALIBRATION.md: how often predictions that were stored before their runs were right.
 
 `python -m benchmarks.calibration [EVIDENCE…] > docs/CALIBRATION.md`, where the places are folders of evidence or kept
 files; without one, what is kept in docs/evidence. `--keep FOLDER…` writes the last runs of `--targets` there first.
@@ -96,7 +96,7 @@ def _page(found: Gathered) -> str:
     rows = ["| all targets | agreement | balanced | wrong of yes | abstained |", "|---|---|---|---|---|"]
     for name, held_out in (("held-out types", True), ("types that rules saw", False)):
         cells = [one for one in report.scores.cells if one.held_out is held_out]
-        rows.append(f"| {name}, sealed | {_figures(tally((one.said, one.works) for one in cells))} |")
+        rows.append(f"| {name}, stored before the run | {_figures(tally((one.said, one.works) for one in cells))} |")
         anew = tally((one.said, one.works) for one in today.cells if one.held_out is held_out)
         rows.append(f"| {name}, today's rules on the same runs | {_figures(anew)} |")
         rows.append(f"| … without facts of modelling code | {_figures(_without_code(cells, rules, inventory))} |")

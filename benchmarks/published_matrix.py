@@ -39,9 +39,9 @@ Versions they ran with: {versions}.
 
 Subjects are tiny models with random weights: they show operators and numerics, not size. qnn is HTP's emulator,
 webgpu a browser's software adapter, webnn its CPU context; simulated is torch's CPU kernels behind a device's
-interface. No CUDA, ROCm, MPS, XPU or TPU device was at hand: what stands there is a rule's or a declaration's word,
-and its mark says so. A cell whose suite would be made otherwise today, or whose versions differ, is `expired` until
-it is run again.
+interface. What stands at cuda, rocm, mps, xpu and tpu is a rule's or a declaration's
+word, and its mark says so; [what an H100 showed](CUDA.md) has a page of its own. A cell whose suite would be made
+otherwise today, or whose versions differ, is `expired` until it is run again.
 
 [The guide](MATRIX.md) says how to read a matrix and how to print that of your own machine. On the site this page has
 every cell of every model, to be searched, with what its level rests on.

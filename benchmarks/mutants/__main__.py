@@ -13,14 +13,15 @@ from pathlib import Path
 
 import click
 
-from generators.models.store import load_recipe, stored_recipes
+from generators.derivation.on_demand import recipe_for
+from generators.models.store import stored_recipes
 from generators.mutants.operators import OPERATORS
 from generators.suites.render import render
 from generators.template_folder import TEMPLATES
 from hardware.backends._torch import TorchBackend
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
-from hardware.errors import ModelError, OutputError, UsageError, echo
+from hardware.errors import OutputError, UsageError
 from hardware.front_door import open_door
 from hardware.paths import CACHE_VARIABLE
 from hardware.target import Target
@@ -121,12 +122,7 @@ def render_suites(models: Sequence[str], device: str, folder: Path) -> list[Suit
     )
     suites = []
     for number, model in enumerate(dict.fromkeys(models)):
-        recipe = load_recipe(model)
-        if recipe is None:
-            raise ModelError(
-                f"{echo(model)} has no stored recipe",
-                fix="Derive one with: python -m generators.derivation MODEL",
-            )
+        recipe = recipe_for(model)
         path = folder / f"test_suite_{number}.py"
         path.write_text(render(recipe, Cell.parse(f"{model}/{recipe.task}/{target}/float32"), ()), encoding="utf-8")
         suite = read_suite(path)

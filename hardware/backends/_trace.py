@@ -219,8 +219,11 @@ def _leaving(event: Any, device_type: str) -> Iterator[str]:
     """The innermost operators at or below an event that took tensors of the device and touched the host's.
 
     An operator of torch's own has no reason to copy to the host; one of somebody else's may be made of operators, a
-    copy among them, and is one of these where the host computes.
+    copy among them, and is one of these where the host computes. What a copy is made of is a copy too: CUDA's copies
+    of what isn't contiguous call `expand_as` with both tensors.
     """
+    if event.name in _COPIES:
+        return
     deeper = [name for child in event.children for name in _leaving(child, device_type)]
     if deeper:
         yield from deeper
@@ -236,15 +239,28 @@ def _is_operator(name: str) -> bool:
 
 
 def _below(event: Any, *, copies: bool = True) -> Iterator[Any]:
-    """What was called inside an event; `copies` and what they call with them."""
+    """What was called inside an event; of what a copy calls, the copies alone, and none of them without `copies`."""
     for child in event.children:
-        if copies or child.name not in _COPIES:
+        is_copy = child.name in _COPIES
+        if is_copy and not copies:
+            continue
+        if is_copy or event.name not in _COPIES:
             yield child
             yield from _below(child, copies=copies)
 
 
 def _touches_host(event: Any) -> bool:
-    return any(one.device.type == "cpu" and one.sizes for one in _tensors(event))
+    """Whether an operator worked on floating-point tensors of the host, or brought tensors from there to a device.
+
+    Whole numbers alone that go to the host, or are made there, are those by which operators of torch's own are
+    steered: `aten::repeat` computes an order of dimensions, `aten::_grouped_mm` reads where groups end (torch 2.11 on
+    CUDA).
+    """
+    tensors = [one for one in _tensors(event) if one.sizes]
+    hosts = [one.device.type == "cpu" for one in tensors]
+    if any(host and one.dtype.is_floating_point for one, host in zip(tensors, hosts, strict=True)):
+        return True
+    return any(hosts) and not all(hosts) and not (event.name == "aten::copy_" and hosts[0])
 
 
 def _tensors(event: Any) -> Iterator[Any]:

@@ -52,8 +52,12 @@ class OtherChoices(Exception):
 
 @contextmanager
 def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Iterator[list[Choice]]:
-    """Note the choices of what torch computes in this thread, up to the end of so many `passes` of the model."""
+    """Note the choices of what torch computes in this thread, up to the end of so many `passes` of the model.
+
+    The list is filled at the end: copies to the host within a pass would look like work that was done there.
+    """
     found: list[Choice] = []
+    kept: list[tuple[str, torch.Tensor]] = []
     ended = 0
 
     def end(*_: object) -> None:
@@ -63,7 +67,7 @@ def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Ite
     def note(function: str, call: Any, scores: Any, dim: int) -> Any:
         result = call()
         if passes is None or ended < passes:
-            found.append(Choice(function=function, indices=_indices_of(result).detach().cpu().numpy()))
+            kept.append((function, _indices_of(result).clone()))
         return result
 
     handle = model.register_forward_hook(end)
@@ -72,6 +76,7 @@ def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Ite
             yield found
     finally:
         handle.remove()
+        found += [Choice(function=function, indices=indices.cpu().numpy()) for function, indices in kept]
 
 
 @contextmanager

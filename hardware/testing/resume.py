@@ -67,7 +67,7 @@ def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[
         asked = replace(suite.cell, model=suite.cell.label)
         if reason:
             again[suite.cell.id] = reason
-        elif missing.get(asked, "") > max(line.started_at for line in lines):
+        elif missing.get(asked, "") > max((line.started_at for line in lines), default=""):
             again[suite.cell.id] = "its weights were missing since"
         else:
             done[suite.cell.id] = run.run_id

@@ -83,9 +83,7 @@ class Watch:
 
     def poll(self) -> list[Ending]:
         """Look at the child once, without waiting: the suites that have ended since the last look."""
-        if self._child.returncode is None and _has_ended(self.pid):
-            kill_group(self.pid)  # what it started and left; until it is waited for, its number is its own
-        status = self._child.poll()
+        status = self._status()
         endings = self._listen()
         if status is not None:
             endings.append(self._last(status))
@@ -93,6 +91,20 @@ class Watch:
         elif time.monotonic() > self._deadline:
             self._end_it()
         return endings
+
+    def _status(self) -> int | None:
+        """The child's exit code, or None while it runs.
+
+        Only a child that was seen to have ended is waited for, after its group was killed: until then the number of
+        the group is its own. A child that ends just after that look is left for the next one.
+        """
+        if self._child.returncode is None:
+            ended = _has_ended(self.pid)
+            if ended is False:
+                return None
+            if ended:
+                kill_group(self.pid)  # what it started and left
+        return self._child.poll()
 
     def kill(self) -> None:
         """End the child and all that it started."""
@@ -214,11 +226,11 @@ def _name_of(number: int) -> str:
         return f"signal {number}"
 
 
-def _has_ended(pid: int) -> bool:
-    """Whether a child has ended that wasn't waited for yet. False where the system doesn't tell."""
+def _has_ended(pid: int) -> bool | None:
+    """Whether a child has ended that wasn't waited for yet. None where the system doesn't say."""
     with suppress(OSError, AttributeError):  # not every system has waitid
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    return False
+    return None
 
 
 def _remove(folder: str) -> None:

@@ -12,6 +12,8 @@ import torch
 from suites_of_recipes import outcomes
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hardware.backends._trace import operator_trace
+from hardware.backends.factory import get_backend
 from hardware.testing.choices import (
     Choice,
     OtherChoices,
@@ -236,6 +238,18 @@ def test_choices_are_observed_of_floating_scores_and_of_so_many_passes() -> None
         model(SCORES)
         model(SCORES)
     assert [(one.function, one.indices.shape) for one in found] == [("argmax", (2,)), ("topk", (2, 2))]
+
+
+def test_choices_that_are_observed_are_no_work_of_the_host() -> None:
+    class Chooses(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.topk(k=2, dim=-1)
+
+    scores, model = SCORES.to(get_backend("simulated").device), Chooses()
+    with observe_choices(model) as found, operator_trace("simulated") as trace:
+        model(scores)
+    assert len(found) == 1
+    assert not trace.offloaded
 
 
 @pytest.mark.parametrize("in_two_axes", [False, True])

@@ -18,7 +18,7 @@ from hardware.errors import OutputError
 from hardware.evidence.record import Outcome, RunLine
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.writer import EvidenceWriter
-from hardware.testing import runner
+from hardware.testing import runner, watch
 from hardware.testing.device_state import DeviceState, Probed
 from hardware.testing.runner import Limits, run_suites
 from hardware.testing.session import run_session
@@ -167,6 +167,25 @@ def test_what_a_child_started_ends_with_it(make, go, tmp_path, monkeypatch, fork
             break
         time.sleep(0.05)
     assert not _is_alive(int(note.read_text()))
+
+
+def test_a_child_that_ends_while_it_is_looked_at_leaves_nothing(make, go, tmp_path, monkeypatch):
+    def look_too_early(pid: int) -> bool | None:
+        ended = looked(pid)
+        if ended is False:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it ends now, after the look
+        return ended
+
+    looked = watch._has_ended
+    monkeypatch.setattr(watch, "_has_ended", look_too_early)
+    note = tmp_path / "note"
+    go(make("starts", STARTS.format(note=str(note), ends="os._exit(0)")))
+    started = int(note.read_text())
+    for _ in range(200):
+        if not _is_alive(started):
+            break
+        time.sleep(0.05)
+    assert not _is_alive(started)
 
 
 def _is_alive(pid: int) -> bool:

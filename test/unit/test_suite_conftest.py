@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from generators.suites.files import prepare_folder, suite_conftest
-from hardware.evidence.record import EDITED
+from hardware.evidence.record import EDITED, CheckLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import EvidenceWriter
 from hardware.testing import recording
@@ -131,6 +131,21 @@ def test_the_text_that_is_written_is_known_where_suites_run():
     assert digest_of_text(suite_conftest()) in GENERATED
 
 
+def line_of_pytest(folder: Path, *words: str) -> tuple[CheckLine, str]:
+    """The one line of evidence that plain pytest leaves in a folder, and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HWCOMPAT_EVIDENCE": str(folder / "evidence")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (line,) = read_folder(folder / "evidence").checks
+    return line, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("others", "options", "marked"),
     [
@@ -168,17 +183,8 @@ def test_what_ran_beside_another_conftest_or_plug_in_is_marked_as_edited(tmp_pat
     )  # collected after the suite: its conftest.py takes the place of others in sys.modules
     later.mkdir(exist_ok=True)
     (later / "test_later.py").write_text("def test_later():\n    assert True\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "tests", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", *options],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HWCOMPAT_EVIDENCE": str(tmp_path / "evidence")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    (line,) = read_folder(tmp_path / "evidence").checks
-    assert (EDITED in line.conditions) is marked, done.stdout + done.stderr
+    line, said = line_of_pytest(tmp_path, "tests", f"--rootdir={tmp_path}", *options)
+    assert (EDITED in line.conditions) is marked, said
 
 
 @pytest.mark.parametrize(("conftest", "marked"), [(CHEATS, True), (HARMLESS, False)])
@@ -189,17 +195,8 @@ def test_a_suite_that_cant_be_imported_beside_another_conftest_is_marked_as_edit
             'import a_module_that_is_missing\n\nCELL = "bert/fill-mask/cpu/float32"\n\n\ndef test_builds():\n    pass'
         )
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "hardware.testing.plugin", "."],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HWCOMPAT_EVIDENCE": str(tmp_path / "evidence")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    (line,) = read_folder(tmp_path / "evidence").checks
-    assert (line.error_type, EDITED in line.conditions) == ("missing_dependency", marked), done.stdout + done.stderr
+    line, said = line_of_pytest(tmp_path, "-p", "hardware.testing.plugin", ".")
+    assert (line.error_type, EDITED in line.conditions) == ("missing_dependency", marked), said
 
 
 def test_which_conftests_were_loaded_is_told_nearest_first_and_the_generated_one_is_none(tmp_path, monkeypatch):

@@ -1,19 +1,22 @@
-"""Fallbacks on the simulated device: what modelling code, wrappers and drivers do on the host."""
+"""Fallbacks on a device of torch's: what modelling code, wrappers and drivers do on the host."""
 
 from __future__ import annotations
 
 import copy
+import os
 from types import ModuleType
 from typing import Any
 
 from planting_tools import after_import, took_effect, wrap
 
 _BERT = "transformers.models.bert.modeling_bert"
+_DEVICE = os.environ.get("HWCOMPAT_PLANT_DEVICE", "simulated")
+"""torch's name of the device. Only the simulated one has a driver that can be changed."""
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
 
 
 def _on_device(value: Any) -> bool:
-    return getattr(getattr(value, "device", None), "type", "") == "simulated"
+    return getattr(getattr(value, "device", None), "type", "") == _DEVICE
 
 
 def _moved(value: Any, device: Any) -> Any:
@@ -61,7 +64,7 @@ def _after_moving(change: Any) -> None:
         @wrap(module.PreTrainedModel, "to")
         def to(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
             moved = original(self, *args, **kwargs)
-            if "simulated" in f"{args}{kwargs}":
+            if _DEVICE in f"{args}{kwargs}":
                 took_effect()
                 change(moved)
             return moved
@@ -79,10 +82,10 @@ def everything_on_host() -> None:
     import torch
 
     def stays(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if "simulated" not in f"{args}{kwargs.get('device', '')}":
+        if _DEVICE not in f"{args}{kwargs.get('device', '')}":
             return original(self, *args, **kwargs)
         took_effect()
-        left = [one for one in args if "simulated" not in str(one)]
+        left = [one for one in args if _DEVICE not in str(one)]
         given = {name: one for name, one in kwargs.items() if name != "device" and one is not None}
         return original(self, *left, **given) if left or given else self
 
@@ -96,7 +99,7 @@ def last_layer_on_host() -> None:
         layer.register_forward_pre_hook(
             lambda _, args, kwargs: (_moved(args, "cpu"), _moved(kwargs, "cpu")), with_kwargs=True
         )
-        layer.register_forward_hook(lambda _, args, output: _moved(output, "simulated:0"))
+        layer.register_forward_hook(lambda _, args, output: _moved(output, f"{_DEVICE}:0"))
 
     _after_moving(leave)
 
@@ -104,7 +107,7 @@ def last_layer_on_host() -> None:
 def weights_streamed() -> None:
     def leave(model: Any) -> None:
         layer = model.bert.encoder.layer[-1].to("cpu")
-        layer.register_forward_pre_hook(lambda layer, args: layer.to("simulated:0") and None)
+        layer.register_forward_pre_hook(lambda layer, args: layer.to(f"{_DEVICE}:0") and None)
         layer.register_forward_hook(lambda layer, args, output: layer.to("cpu") and None)
 
     _after_moving(leave)
@@ -116,7 +119,7 @@ def copy_of_model_on_host() -> None:
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             output = second(*_moved(args, "cpu"), **_moved(kwargs, "cpu"))
-            return type(output)(**{name: _moved(one, "simulated:0") for name, one in output.items()})
+            return type(output)(**{name: _moved(one, f"{_DEVICE}:0") for name, one in output.items()})
 
         forward.__signature__ = __import__("inspect").signature(model.forward)  # type: ignore[attr-defined]
         model.forward = forward
@@ -260,5 +263,5 @@ def autocast_left_on() -> None:
             if not _on_device(kwargs.get("input_ids")):
                 return original(self, *args, **kwargs)
             took_effect()
-            with torch.autocast("simulated", dtype=torch.bfloat16):
+            with torch.autocast(_DEVICE, dtype=torch.bfloat16):
                 return original(self, *args, **kwargs)

@@ -1,0 +1,172 @@
+"""`make gpu-session`: what proves most on a machine with one GPU, in few minutes and without a network.
+
+Every stage is a command of its own with a deadline, so that one that breaks costs its own result alone. What has
+been found so far is packed after each stage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import click
+from tabulate import tabulate
+
+from hardware.evidence.record import Outcome
+from hardware.evidence.store import read_folder
+from hardware.paths import CACHE_VARIABLE
+
+from .stages import ROOT, Stage, stages
+
+_SHOWN = 2000
+_PACKED = ("evidence", "reports", "*.json", "*.jsonl", "*.txt", "*.md", "logs")
+_FOLDER = Path("hwcompat-out/gpu-session")
+_SMOKE = ("--model", "bert", "--run")
+
+
+class Session:
+    """Runs stages below a folder until a moment, and keeps what came of each."""
+
+    def __init__(self, backend: str, folder: Path, ends: float, reserve: float) -> None:
+        self.backend = backend
+        self.folder = folder
+        self.ends = ends
+        self.reserve = reserve
+        self.found: list[dict[str, Any]] = []
+        self._packing = threading.Lock()
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        threads = str(max(1, (os.cpu_count() or 1) // 8))
+        self.environment = {**os.environ, CACHE_VARIABLE: os.environ.get(CACHE_VARIABLE, str(folder / "cache"))}
+        self.environment |= {"OMP_NUM_THREADS": threads, "PYTHONPATH": self._path()}
+
+    def forks(self) -> bool:
+        """Whether a check passes on the device in a child that was forked, which not every driver survives."""
+        places = ("--output-dir", "--evidence", "--report-dir")
+        told = [word for place in places for word in (place, str(self.folder / "smoke" / place.strip("-")))]
+        words = (sys.executable, "run_test_generation.py", *_SMOKE, "--device", self.backend, *told)
+        self.run(Stage(name="smoke", words=words, turn=0, prints="smoke.txt"))
+        return any(line.outcome is Outcome.PASSED for line in read_folder(self.folder / "smoke" / "evidence").checks)
+
+    def run(self, stage: Stage) -> dict[str, Any]:
+        """Run one stage to its end or to the end of the session."""
+        started = time.monotonic()
+        out = self.folder / (stage.prints or f"logs/{stage.name}.txt")
+        log = self.folder / "logs" / f"{stage.name}.log"
+        with out.open("w") as printed, log.open("w") as said:
+            try:
+                code: int | str = subprocess.run(
+                    list(stage.words),
+                    cwd=ROOT,
+                    env={**self.environment, **stage.environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=printed,
+                    stderr=said,
+                    timeout=max(1.0, self.ends - started - (self.reserve if stage.turn == 1 else 0)),
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                code = "out of time"
+            except OSError as error:
+                code = str(error.strerror)
+        one = {"stage": stage.name, "exit_code": code, "seconds": round(time.monotonic() - started, 1)}
+        click.echo(f"{stage.name}: {code}, {one['seconds']:.0f} s", err=True)
+        with self._packing:
+            self.found.append(one)
+            self.pack()
+        return one
+
+    def pack(self) -> None:
+        """Put the evidence of all runs into one folder, and everything that is kept into one file."""
+        evidence = self.folder / "evidence"
+        evidence.mkdir(exist_ok=True)
+        for place in (self.folder / "runs").glob("*/*.jsonl"):
+            shutil.copy2(place, evidence / place.name)
+        (self.folder / "session.json").write_text(json.dumps(self.found, indent=1), encoding="utf-8")
+        with tarfile.open(self.folder / "session.tar.gz.part", "w:gz") as packed:
+            for pattern in _PACKED:
+                for place in sorted(self.folder.glob(pattern)):
+                    packed.add(place, place.name)
+        os.replace(self.folder / "session.tar.gz.part", self.folder / "session.tar.gz")
+
+    def _path(self) -> str:
+        return os.pathsep.join(one for one in (str(ROOT), os.environ.get("PYTHONPATH", "")) if one)
+
+
+def _turns(session: Session, planned: Sequence[Stage], jobs: int) -> None:
+    for turn in sorted({stage.turn for stage in planned}):
+        now = sorted((stage for stage in planned if stage.turn == turn), key=lambda stage: -stage.cost)
+        with ThreadPoolExecutor(jobs if turn < 2 else 1) as pool:
+            for done in as_completed([pool.submit(session.run, stage) for stage in now]):
+                done.result()
+
+
+def _summary(session: Session) -> str:
+    """What was found, as Markdown."""
+    checks = read_folder(session.folder / "evidence").checks
+    cells: dict[str, dict[str, set[str]]] = {}
+    for line in checks:
+        of_precision = cells.setdefault(str(line.precision), {})
+        of_precision.setdefault(line.cell_id, set()).add(str(line.outcome))
+    rows = [
+        (precision, len(found), sum("failed" not in one for one in found.values()), _counts(found))
+        for precision, found in sorted(cells.items())
+    ]
+    parts = [
+        f"# A session on {session.backend}\n",
+        tabulate(rows, headers=("precision", "cells", "no check failed", "others"), tablefmt="github"),
+        "\n## Stages\n",
+        tabulate(
+            [list(one.values()) for one in session.found], headers=("stage", "exit code", "s"), tablefmt="github"
+        ),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _counts(found: Mapping[str, set[str]]) -> str:
+    return ", ".join(sorted(cell for cell, outcomes in found.items() if "failed" in outcomes))[:_SHOWN]
+
+
+@click.command()
+@click.option("--backend", default="cuda", show_default=True, help="The target; `cpu` rehearses it.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), default=Path("hwcompat-out/gpu-session"), show_default=True
+)
+@click.option("--minutes", type=float, default=25.0, show_default=True)
+@click.option("--jobs", type=int, default=0, help="Stages at a time; default: one for each core.")
+@click.option("--shares", type=click.IntRange(min=1), default=1, show_default=True, help="Processes a precision.")
+@click.option("--memory-gb", type=float, default=60.0, show_default=True, help="The largest peak that is aimed at.")
+@click.option("--reserve", type=float, default=70.0, show_default=True, help="Seconds for the last stages.")
+@click.option("--only", multiple=True, help="Stages whose names begin so.")
+def main(
+    backend: str,
+    folder: Path,
+    minutes: float,
+    jobs: int,
+    shares: int,
+    memory_gb: float,
+    reserve: float,
+    only: tuple[str, ...],
+) -> None:
+    """Run the session; session.tar.gz in the folder holds all that was found."""
+    session = Session(backend, folder.resolve(), time.monotonic() + minutes * 60, reserve)
+    forks = session.forks()
+    planned = list(stages(backend, session.folder, forks=forks, shares=shares, memory_gb=memory_gb))
+    chosen = [stage for stage in planned if not only or stage.name.startswith(only)]
+    _turns(session, chosen, jobs or os.cpu_count() or 1)
+    (session.folder / "summary.md").write_text(_summary(session), encoding="utf-8")
+    session.pack()
+    click.echo((session.folder / "summary.md").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Peaks of memory on a device, for models at their default sizes: what estimates are held against."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import random
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from benchmarks.memory.allocator import peak_while, storage_bytes
+from generators.derivation.building import class_of
+from generators.derivation.memory.asked import _Subject, _subject
+from generators.derivation.memory.estimate import built
+from generators.derivation.memory.steps import dtype_of, prepared, run
+from generators.derivation.real_dims import start
+from generators.models.inputs import make_inputs, placeholders
+from generators.models.priority import types_of_priority
+from hardware.garbage import uncollected
+from hardware.model.tensors import to_tensors
+
+_SEED = 26
+_POINTS = 4
+"""Requests that are drawn for a type."""
+_GIB = 2**30
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_STATES = {"inference": 1, "generation": 1, "training": 4}
+"""How many times the weights a mode holds: gradients and two moments of AdamW beside them."""
+
+
+def requests(model_type: str, subject: _Subject, most_tokens: int) -> Iterator[dict[str, Any]]:
+    """What is asked of a type, drawn by chance that is the same on every machine."""
+    chance = random.Random(f"{_SEED} {model_type}")
+    longest = min(subject.longest or 512, 4096) - 2  # roberta's first two positions are no text's
+    modes = ["inference", "training", *(["generation"] if subject.decodes else [])]
+    for number in range(_POINTS):
+        precision = chance.choice(tuple(_BYTES))
+        batch = min(chance.choice((1, 2, 4, 8, 16, 32)), most_tokens // 16)
+        length = min(chance.choice((32, 128, 512, 1024, 2048)), longest, most_tokens // batch)
+        yield {
+            "model_type": model_type,
+            "mode": modes[number % len(modes)],
+            "precision": precision,
+            "batch": batch,
+            "length": length if subject.reads else 16,
+        }
+
+
+def measured(model: Any, subject: _Subject, request: dict[str, Any], device: str) -> dict[str, Any]:
+    """Bytes at the peak of a request, weights and inputs included, and what the allocator and the process hold."""
+    model = prepared(model, request["mode"], request["precision"])
+    model.zero_grad(set_to_none=True)
+    length = max(request["length"] - placeholders(subject.specs), 4)
+    arrays = make_inputs(subject.specs, 0, [length] * request["batch"])
+    tensors = to_tensors(arrays, device, dtype_of(request["precision"]))
+    there = storage_bytes([*model.parameters(), *model.buffers(), *tensors.values()])
+    if device == "cpu":
+        return {
+            "weights_and_inputs": there,
+            "measured": there + peak_while(lambda: run(model, tensors, request["mode"], _unheard))[0],
+        }
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    run(model, tensors, request["mode"], _unheard)
+    torch.cuda.synchronize()
+    return {
+        "weights_and_inputs": there,
+        "before": torch.cuda.memory_allocated(),
+        "measured": torch.cuda.max_memory_allocated(),
+        "reserved": torch.cuda.max_memory_reserved(),
+        "process": _of_process(),
+    }
+
+
+def _unheard(*_: Any) -> None:
+    """Nobody wants to know which tensors are gradients."""
+
+
+def _of_process() -> int | None:
+    """Bytes that the driver counts for this process; None where it doesn't say."""
+    with contextlib.suppress(Exception):  # no NVML, or a container that hides processes
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+            if one.pid == os.getpid():
+                return int(one.usedGpuMemory)
+    return None
+
+
+def _model(model_type: str, subject: _Subject, device: str, precision: str) -> Any:
+    _, chosen, config, _ = start(model_type, None)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype_of(precision))
+    try:
+        with torch.device(device):
+            model = built(lambda: class_of(chosen.model_class)(config))
+    finally:
+        torch.set_default_dtype(before)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-0.05, 0.05)
+    return model
+
+
+def points(model_type: str, device: str, most_gb: float, most_tokens: int) -> Iterator[dict[str, Any]]:
+    """A line for each request of a type; those that can't be measured say why."""
+    try:
+        with uncollected():
+            subject = _subject(model_type, None)
+        parameters = subject.stack.anatomy().parameters
+    except Exception as error:  # whatever modelling code raises is why
+        yield {"model_type": model_type, "left_out": _line(error)}
+        return
+    for request in requests(model_type, subject, most_tokens):
+        model = None
+        needed = parameters * _BYTES[request["precision"]] * _STATES[request["mode"]]
+        if needed > most_gb * _GIB:
+            yield {**request, "parameters": parameters, "left_out": f"its weights alone need {needed / _GIB:.0f} GiB"}
+            continue
+        started = time.monotonic()
+        try:
+            model = _model(model_type, subject, device, request["precision"])
+            found = measured(model, subject, request, device)
+        except Exception as error:  # whatever modelling code raises is why it can't be measured
+            found = {"left_out": _line(error)}
+        del model
+        yield {**request, "parameters": parameters, **found, "seconds": round(time.monotonic() - started, 1)}
+        gc.collect()
+        if device != "cpu":
+            torch.cuda.empty_cache()
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--device", default="cuda", show_default=True)
+@click.option("--most-gb", type=float, default=60.0, show_default=True, help="GiB of weights and optimiser.")
+@click.option("--most-tokens", type=int, default=65536, show_default=True, help="In a batch.")
+@click.option("--seconds", type=float, default=330.0, show_default=True)
+@click.option("--only", multiple=True, help="Model types; default: those of high priority.")
+def main(out: Path, device: str, most_gb: float, most_tokens: int, seconds: float, only: tuple[str, ...]) -> None:
+    """Append a line for each request to OUT."""
+    warnings.simplefilter("ignore")
+    ends = time.monotonic() + seconds
+    left = list(only or types_of_priority("high"))
+    while left and time.monotonic() < ends:
+        for point in points(left.pop(0), device, most_gb, most_tokens):
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(point) + "\n")
+            if "CUDA error" in point.get("left_out", ""):  # nothing can be computed in this process any more
+                told = {"--device": device, "--most-gb": most_gb, "--most-tokens": most_tokens}
+                told["--seconds"] = ends - time.monotonic()
+                words = [str(word) for pair in (*told.items(), *(("--only", one) for one in left)) for word in pair]
+                os.execv(sys.executable, [sys.executable, "-m", "benchmarks.gpu_session.memory", str(out), *words])
+
+
+if __name__ == "__main__":
+    main()

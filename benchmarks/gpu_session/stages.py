@@ -1,0 +1,129 @@
+"""What a session on a GPU runs, and for how long at most."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from benchmarks.fallbacks.__main__ import plants
+
+ROOT = Path(__file__).parents[2]
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
+_REAL_WIDTHS = ("bert", "gpt2", "vit", "whisper", "llama")
+_PYTEST = ("-m", "pytest", "test/gpu", "-q", "-rfE", "-p", "no:cacheprovider")
+_KINDS = (
+    "bert",
+    "gpt2",
+    "t5",
+    "vit",
+    "resnet",
+    "clip",
+    "whisper",
+    "llava",
+    "patchtst",
+    "mixtral",
+    "mamba",
+    "videomae",
+)
+"""The kinds of model whose suites are shown to fail when the model is broken."""
+_PLANT_SHARES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One command. Those with the same `turn` run side by side; `cost` orders them, the longest first.
+
+    `prints` is a file that keeps what the command prints, beside its log.
+    """
+
+    name: str
+    words: Sequence[str]
+    turn: int
+    cost: int = 1
+    prints: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: float) -> Iterator[Stage]:
+    """All stages for a target, below a folder. `shares` is how many processes test each precision."""
+    from hardware.backends.factory import backend_class
+
+    product = ("run_test_generation.py",) if forks else ("-m", "benchmarks.gpu_session.unforked")
+    known = backend_class(backend).PRECISIONS
+    for name, words in {
+        "devices": ("run_test_generation.py", "--list-devices", "--format", "json"),
+        "inventory": ("-m", "hardware", "list", "--format", "json"),
+        "capabilities": ("-m", "hardware", "capabilities", "--format", "json"),
+        "packages": ("-m", "pip", "list", "--format", "json"),
+    }.items():
+        yield Stage(name=name, words=(sys.executable, *words), turn=0, prints=f"{name}.json")
+    if backend == "cuda":
+        yield Stage(name="nvidia-smi", words=("nvidia-smi", "-q"), turn=0, prints="nvidia-smi.txt")
+    told: tuple[str, ...]
+    for precision in (one for one in PRECISIONS if one in known):
+        for share in range(1, shares + 1):
+            name = f"parity-{precision}-{share}"
+            told = ("--priority", "high", "--precision", precision, "--shard", f"{share}/{shares}")
+            yield _run(name, product, backend, folder, *told, cost=9)
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // 4))}
+    for model in _REAL_WIDTHS:  # the reference, in float64 on the processor, takes most of the time
+        told = ("--model", model, "--dims", "real")
+        yield replace(_run(f"real-{model}", product, backend, folder, *told, cost=11), environment=threads)
+    told = ("--most-gb", f"{memory_gb:g}", "--most-tokens", "64" if backend == "cpu" else "65536")
+    words = _own("memory", folder / "memory.jsonl", "--device", backend, *told)
+    yield Stage(name="memory", words=words, turn=1, cost=10)
+    for kind in _KINDS:
+        told = ("--model", kind, "--device", backend, "--clean", "1", "--json", str(folder / f"mutants-{kind}.json"))
+        yield Stage(
+            name=f"mutants-{kind}",
+            words=(sys.executable, "-m", "benchmarks.mutants", *told),
+            turn=1,
+            cost=3,
+            prints=f"mutants-{kind}.txt",
+        )
+    planted_on = "simulated" if backend == "cpu" else backend  # the processor can't fall back to itself
+    planted = [plant.name for plant in plants() if plant.target == "simulated"]
+    for number in range(_PLANT_SHARES):
+        chosen = [word for name in planted[number::_PLANT_SHARES] for word in ("--plant", name)]
+        yield Stage(
+            name=f"fallbacks-{number + 1}",
+            words=(sys.executable, "-m", "benchmarks.fallbacks", *chosen, "--on", planted_on),
+            turn=1,
+            cost=7,
+            prints=f"fallbacks-{number + 1}.md",
+        )
+    words = _own("operators", folder / "operators.jsonl", "--device", backend)
+    yield Stage(name="operators", words=words, turn=1, cost=7)
+    words = (sys.executable, *_PYTEST, "--backend", backend)
+    yield Stage(name="tests", words=words, turn=1, cost=6)
+    loaded = "cpu" if backend == "cpu" else f"{backend}:0"
+    told = ("--duration", "20", "--warmup", "5", "--format", "json")
+    yield Stage(
+        name="stress",
+        words=(sys.executable, "-m", "hardware", "stress", loaded, *told),
+        turn=2,
+        prints="stress.json",
+    )
+    yield Stage(
+        name="report",
+        words=(
+            sys.executable,
+            *("hardware_compatibility_reporter.py", "--collect-all", "--format", "json"),
+            *("--evidence", str(folder / "evidence"), "--output-dir", str(folder / "reports")),
+        ),
+        turn=3,
+    )
+
+
+def _own(name: str, *words: object) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"benchmarks.gpu_session.{name}", *map(str, words))
+
+
+def _run(name: str, product: Sequence[str], backend: str, folder: Path, *told: str, cost: int = 5) -> Stage:
+    places = {"--output-dir": "suites", "--evidence": "runs", "--report-dir": "reports"}
+    named = [word for option, place in places.items() for word in (option, str(folder / place / name))]
+    words = (sys.executable, *product, *told, "--device", backend, "--run", *named)
+    return Stage(name=name, words=words, turn=1, cost=cost, prints=f"{name}.txt")

@@ -1,0 +1,15 @@
+"""The product with a fresh process for each suite: for devices whose drivers don't survive a fork."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+from hardware.backends.base import BaseBackend
+
+from .stages import ROOT
+
+if __name__ == "__main__":
+    BaseBackend.FORK_SAFE = False
+    sys.argv[0] = str(ROOT / "run_test_generation.py")
+    runpy.run_path(sys.argv[0], run_name="__main__")

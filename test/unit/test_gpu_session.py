@@ -1,0 +1,77 @@
+"""The session on a GPU, rehearsed on the processor: what it runs, keeps and packs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu_session.__main__ import Session
+from benchmarks.gpu_session.stages import PRECISIONS, Stage, stages
+
+ROOT = Path(__file__).parents[2]
+
+
+def names(backend: str, **how: object) -> list[str]:
+    given = {"forks": True, "shares": 1, "memory_gb": 1.0} | how
+    return [stage.name for stage in stages(backend, Path("folder"), **given)]  # type: ignore[arg-type]
+
+
+def test_each_precision_of_the_target_is_tested() -> None:
+    assert {f"parity-{precision}-1" for precision in PRECISIONS} < set(names("cuda"))
+    assert "parity-tf32-1" not in names("cpu")
+    assert {"parity-float32-1", "parity-float32-2"} < set(names("cpu", shares=2))
+
+
+def test_stages_have_names_of_their_own() -> None:
+    found = names("cuda", shares=2)
+    assert len(found) == len(set(found))
+
+
+def test_suites_run_in_fresh_processes_where_a_fork_fails() -> None:
+    parity = [
+        next(
+            stage
+            for stage in stages("cuda", Path("folder"), forks=forks, shares=1, memory_gb=1.0)
+            if "parity" in stage.name
+        )
+        for forks in (True, False)
+    ]
+    assert ["benchmarks.gpu_session.unforked" in stage.words for stage in parity] == [False, True]
+
+
+def test_a_stage_that_breaks_or_takes_too_long_costs_its_own_result_alone(tmp_path: Path) -> None:
+    session = Session("cpu", tmp_path, time.monotonic() + 5, reserve=0)
+    sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
+    for name, words in {"absent": ("no-such-program",), "fails": ("false",), "sleeps": sleeps}.items():
+        session.run(Stage(name=name, words=words, turn=1))
+    found = {one["stage"]: one["exit_code"] for one in session.found}
+    assert found == {"absent": "No such file or directory", "fails": 1, "sleeps": "out of time"}
+    with tarfile.open(tmp_path / "session.tar.gz") as packed:
+        assert "session.json" in packed.getnames()
+
+
+@pytest.mark.slow
+def test_what_was_found_is_packed(tmp_path: Path) -> None:
+    words = ("--backend", "cpu", "--folder", str(tmp_path), "--minutes", "4", "--reserve", "10")
+    only = ("--only", "devices", "--only", "mutants-clip", "--only", "report")
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu_session", *words, *only],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {one["stage"]: one["exit_code"] for one in json.loads((tmp_path / "session.json").read_text())}
+    assert (found["smoke"], found["devices"], found["mutants-clip"]) == (0, 0, 0)
+    assert found["report"] == 0
+    with tarfile.open(tmp_path / "session.tar.gz") as packed:
+        kept = packed.getnames()
+    assert {"summary.md", "devices.json", "mutants-clip.json", "smoke.txt"} <= set(kept)
