@@ -136,7 +136,7 @@ def pytest_in(command_line: CommandLine, folder: Path, project: Path, suite: Pat
     return command_line.wait(command_line.start_python(folder, *words, env=env, cwd=project), folder)
 
 
-@pytest.mark.parametrize(("factory", "code"), [("leave", "code 0"), ("crash", "code -6")])
+@pytest.mark.parametrize(("factory", "code"), [("leave", "code 0"), ("crash", "signal 6")])
 def test_a_factory_that_ends_its_process_is_one_line(
     command_line: CommandLine, project: Path, tmp_path: Path, factory: str, code: str
 ) -> None:
