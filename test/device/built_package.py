@@ -17,6 +17,7 @@ IN_WHEEL = (
     "hardware",
     "generators",
     "reports",
+    "hwcompat",
     "templates",
     "run_test_generation.py",
     "hardware_compatibility_reporter.py",
