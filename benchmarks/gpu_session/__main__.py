@@ -118,12 +118,12 @@ def _summary(session: Session) -> str:
         of_precision = cells.setdefault(str(line.precision), {})
         of_precision.setdefault(line.cell_id, set()).add(str(line.outcome))
     rows = [
-        (precision, len(found), sum("failed" not in one for one in found.values()), _counts(found))
+        (precision, len(found), sum(one == {"passed"} for one in found.values()), _counts(found))
         for precision, found in sorted(cells.items())
     ]
     parts = [
         f"# A session on {session.backend}\n",
-        tabulate(rows, headers=("precision", "cells", "no check failed", "others"), tablefmt="github"),
+        tabulate(rows, headers=("precision", "cells", "every check passed", "others"), tablefmt="github"),
         "\n## Stages\n",
         tabulate(
             [list(one.values()) for one in session.found], headers=("stage", "exit code", "s"), tablefmt="github"
@@ -133,14 +133,12 @@ def _summary(session: Session) -> str:
 
 
 def _counts(found: Mapping[str, set[str]]) -> str:
-    return ", ".join(sorted(cell for cell, outcomes in found.items() if "failed" in outcomes))[:_SHOWN]
+    return ", ".join(sorted(cell for cell, outcomes in found.items() if outcomes != {"passed"}))[:_SHOWN]
 
 
 @click.command()
 @click.option("--backend", default="cuda", show_default=True, help="The target; `cpu` rehearses it.")
-@click.option(
-    "--folder", type=click.Path(path_type=Path), default=Path("hwcompat-out/gpu-session"), show_default=True
-)
+@click.option("--folder", type=click.Path(path_type=Path), default=_FOLDER, show_default=True)
 @click.option("--minutes", type=float, default=25.0, show_default=True)
 @click.option("--jobs", type=int, default=0, help="Stages at a time; default: one for each core.")
 @click.option("--shares", type=click.IntRange(min=1), default=1, show_default=True, help="Processes a precision.")
@@ -158,6 +156,8 @@ def main(
     only: tuple[str, ...],
 ) -> None:
     """Run the session; session.tar.gz in the folder holds all that was found."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise click.UsageError(f"{folder} isn't empty: name another folder, or remove it")
     session = Session(backend, folder.resolve(), time.monotonic() + minutes * 60, reserve)
     forks = session.forks()
     planned = list(stages(backend, session.folder, forks=forks, shares=shares, memory_gb=memory_gb))

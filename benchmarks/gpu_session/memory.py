@@ -10,7 +10,7 @@ import random
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ import click
 import torch
 
 from benchmarks.memory.allocator import peak_while, storage_bytes
+from generators.compatibility.memory.estimate import MemoryRequest
 from generators.derivation.building import class_of
-from generators.derivation.memory.asked import _Subject, _subject
+from generators.derivation.memory.asked import _estimate, _Subject, _subject
 from generators.derivation.memory.estimate import built
 from generators.derivation.memory.steps import dtype_of, prepared, run
 from generators.derivation.real_dims import start
@@ -56,7 +57,10 @@ def requests(model_type: str, subject: _Subject, most_tokens: int) -> Iterator[d
 
 
 def measured(model: Any, subject: _Subject, request: dict[str, Any], device: str) -> dict[str, Any]:
-    """Bytes at the peak of a request, weights and inputs included, and what the allocator and the process hold."""
+    """Bytes at the peak of a request, weights and inputs included, and what the allocator and the process hold.
+
+    `workspace` are bytes that stay when the request is over, and belong to no model: cuBLAS's.
+    """
     model = prepared(model, request["mode"], request["precision"])
     model.zero_grad(set_to_none=True)
     length = max(request["length"] - placeholders(subject.specs), 4)
@@ -73,13 +77,15 @@ def measured(model: Any, subject: _Subject, request: dict[str, Any], device: str
     torch.cuda.reset_peak_memory_stats()
     run(model, tensors, request["mode"], _unheard)
     torch.cuda.synchronize()
-    return {
+    found = {
         "weights_and_inputs": there,
-        "before": torch.cuda.memory_allocated(),
         "measured": torch.cuda.max_memory_allocated(),
         "reserved": torch.cuda.max_memory_reserved(),
         "process": _of_process(),
     }
+    model.zero_grad(set_to_none=True)
+    gc.collect()
+    return {**found, "workspace": torch.cuda.memory_allocated() - there}
 
 
 def _unheard(*_: Any) -> None:
@@ -146,14 +152,49 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-@click.command()
+@click.group()
+def main() -> None:
+    """Peaks of memory on a device, and estimates beside them."""
+
+
+@main.command()
+@click.argument("points", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+def estimate(points: Path, out: Path) -> None:
+    """Write measured POINTS to OUT with the `estimate` that is made without the device, or why there is none."""
+    warnings.simplefilter("ignore")
+    subjects: dict[str, Any] = {}
+    with out.open("w", encoding="utf-8") as file:
+        for line in points.read_text(encoding="utf-8").splitlines():
+            point = json.loads(line)
+            if "measured" in point:
+                point |= _estimated(point, subjects)
+            file.write(json.dumps(point) + "\n")
+
+
+def _estimated(point: Mapping[str, Any], subjects: dict[str, Any]) -> dict[str, Any]:
+    name = point["model_type"]
+    asked = MemoryRequest(
+        mode=point["mode"], precision=point["precision"], batch=point["batch"], context=point["length"]
+    )
+    try:
+        if name not in subjects:
+            subjects.clear()  # one at a time: they are large
+            with uncollected():
+                subjects[name] = _subject(name, None)
+        return {"estimate": _estimate(subjects[name], asked).total}
+    except Exception as error:  # whatever modelling code raises is why nothing can be said
+        return {"unknown": _line(error)}
+
+
+@main.command()
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--device", default="cuda", show_default=True)
-@click.option("--most-gb", type=float, default=60.0, show_default=True, help="GiB of weights and optimiser.")
+@click.option("--most-gb", type=float, default=60.0, show_default=True, help="GiB of weights and optimizer.")
 @click.option("--most-tokens", type=int, default=65536, show_default=True, help="In a batch.")
 @click.option("--seconds", type=float, default=330.0, show_default=True)
 @click.option("--only", multiple=True, help="Model types; default: those of high priority.")
-def main(out: Path, device: str, most_gb: float, most_tokens: int, seconds: float, only: tuple[str, ...]) -> None:
+def measure(out: Path, device: str, most_gb: float, most_tokens: int, seconds: float, only: tuple[str, ...]) -> None:
     """Append a line for each request to OUT."""
     warnings.simplefilter("ignore")
     ends = time.monotonic() + seconds
@@ -166,7 +207,10 @@ def main(out: Path, device: str, most_gb: float, most_tokens: int, seconds: floa
                 told = {"--device": device, "--most-gb": most_gb, "--most-tokens": most_tokens}
                 told["--seconds"] = ends - time.monotonic()
                 words = [str(word) for pair in (*told.items(), *(("--only", one) for one in left)) for word in pair]
-                os.execv(sys.executable, [sys.executable, "-m", "benchmarks.gpu_session.memory", str(out), *words])
+                os.execv(
+                    sys.executable,
+                    [sys.executable, "-m", "benchmarks.gpu_session.memory", "measure", str(out), *words],
+                )
 
 
 if __name__ == "__main__":

@@ -23,12 +23,15 @@ _PACKAGES = ("torch", "transformers", "numpy", "nvidia-cublas", "nvidia-cudnn-cu
 _CELL = re.compile(r"\s*\|\s*")
 _HEAD = """# Measured on a GPU
 
-Made by `python -m benchmarks.gpu_session.page page` from `docs/evidence/cuda.jsonl.gz` and
-`docs/evidence/cuda-session.json`: {sessions}. Versions: {versions}.
+On an {device}, {passed} of {cells} cells of model types of high priority passed every check. The tables say which
+didn't.
 
-`make gpu-session` runs all of it on a machine with one GPU, in at most 25 minutes and without a network;
-`make gpu-session ARGS="--backend cpu"` rehearses it. Subjects are tiny models with random weights unless it says
-otherwise.
+Made by `python -m benchmarks.gpu_session.page page` from `docs/evidence/cuda.jsonl.gz` and
+`docs/evidence/cuda-session.json`, of {dates}. Versions: {versions}.
+
+`make gpu-session` runs these stages on a machine with one GPU, without a network, and stops after 25 minutes;
+`make gpu-session ARGS="--backend cpu"` rehearses it. The operators' stage needs the package `expecttest`. Weights are
+random, and models tiny unless it says otherwise. Not ended when this session's time was over: {cut}.
 """
 
 
@@ -54,7 +57,8 @@ def keep_sessions(folders: tuple[Path, ...], points: Path | None, without: tuple
         "device": checks[0].accelerator,
         "without": sorted(without),
         "real_widths": wide,
-        "mutants": [one for folder in folders for file in folder.glob("mutants-*.json") for one in _mutants(file)],
+        "mutants": [one for file in sorted(folders[-1].glob("mutants-*.json")) for one in _mutants(file)],
+        "stages": json.loads((folders[-1] / "session.json").read_text(encoding="utf-8")),
         "plants": [row for file in sorted(folders[-1].glob("fallbacks-*.md")) for row in _rows(file)],
         "memory": _lines(points) if points else [],
         "operators": [one for folder in folders for one in _lines(next(folder.glob("operators.json*"), None))],
@@ -82,7 +86,7 @@ def _short(line: CheckLine) -> dict[str, Any]:
 
 
 def _mutants(file: Path) -> list[dict[str, Any]]:
-    names = ("model", "operator", "is_mutant", "status", "caught_by", "error")
+    names = ("model", "operator", "is_mutant", "status", "caught_by", "error", "message")
     return [{name: one[name] for name in names} for one in json.loads(file.read_text(encoding="utf-8"))]
 
 
@@ -111,7 +115,15 @@ def page() -> None:
     """Print docs/CUDA.md."""
     session = json.loads(SESSION.read_text(encoding="utf-8"))
     versions = ", ".join(f"{name} {version}" for name, version in session["versions"].items())
-    head = _HEAD.format(sessions=f"{session['device']}, {' and '.join(session['dates'])}", versions=versions)
+    cells = last_checks([one for one in read_kept(CELLS) if isinstance(one, CheckLine)], Target.parse("cuda"))
+    head = _HEAD.format(
+        device=session["device"],
+        passed=sum(all(one.outcome == "passed" for one in found.values()) for found in cells.values()),
+        cells=len(cells),
+        dates=" and ".join(session["dates"]),
+        versions=versions,
+        cut=", ".join(one["stage"] for one in session["stages"] if one["exit_code"] == "out of time") or "none",
+    )
     parts = [
         head,
         _cells(session["without"]),
@@ -128,25 +140,29 @@ def _cells(without: list[str]) -> str:
     for precision in ("float32", "tf32", "bfloat16", "float16"):
         cells = last_checks([one for one in lines if one.precision == precision], Target.parse("cuda"))
         bad = {cell: [one for one in found.values() if one.outcome != "passed"] for cell, found in cells.items()}
-        compared = [found["matches_reference"] for found in cells.values() if "matches_reference" in found]
-        shares = [one.max_rel_error / one.tolerance for one in compared if one.max_rel_error and one.tolerance]
-        checks = sum(map(len, cells.values()))
-        rows.append((precision, len(cells), sum(not one for one in bad.values()), checks, f"{max(shares):.2f}"))
+        every = [one for found in cells.values() for one in found.values()]
+        passed = sum(not one for one in bad.values())
+        largest = [_largest(one for one in every if (one.check_name == "backward") is back) for back in (False, True)]
+        rows.append((precision, len(cells), passed, len(every), *largest))
         failed += [
             (cell, " ".join(sorted(one.check_name for one in found)), _why(found[0]))
             for cell, found in bad.items()
             if found
         ]
-    head = ("precision", "cells", "every check passed", "checks", "largest error / tolerance")
+    head = ("precision", "cells", "every check passed", "checks", "largest error / tolerance", "of gradients")
     return "\n".join(
         [
             "## Model types of high priority\n",
             tabulate(rows, headers=head, tablefmt="github"),
-            "\nThe others:\n",
+            "\nCells with a check that failed:\n",
             tabulate(failed, headers=("cell", "checks that failed", "first reason"), tablefmt="github"),
-            f"\nLeft out, since a fault of our own (mended since) spoiled their results: {', '.join(without)}.\n",
+            f"\nLeft out, since a fault in our own check (fixed since) spoiled them: {', '.join(without)}.\n",
         ]
     )
+
+
+def _largest(lines: Iterable[CheckLine]) -> str:
+    return f"{max(one.max_rel_error / one.tolerance for one in lines if one.max_rel_error and one.tolerance):.2f}"
 
 
 def _why(line: CheckLine) -> str:
@@ -167,10 +183,9 @@ def _wide(lines: list[dict[str, Any]]) -> str:
 
 def _proof(session: Mapping[str, Any]) -> str:
     last = {(one["model"], one["operator"]): one for one in session["mutants"]}
-    unsure = {
-        model for (model, operator), one in last.items() if not operator and one["caught_by"] == "matches_reference"
-    }
-    last = {(model, operator): one for (model, operator), one in last.items() if operator and model not in unsure}
+    clean = {model for (model, operator), one in last.items() if not operator and one["status"] == "clean"}
+    others = sorted({model for model, _ in last} - clean)
+    last = {key: one for key, one in last.items() if key[1] and key[0] in clean}
     statuses = Counter(one["status"] for one in last.values())
     plants = [(one["plant"], one["outcome"], one["level"], one["reason"]) for one in session["plants"]]
     caught = sum(one["outcome"] == "caught" for one in session["plants"])
@@ -180,45 +195,48 @@ def _proof(session: Mapping[str, Any]) -> str:
             f"Models broken in ten ways on the device, {len(last)} mutants of {len({m for m, _ in last})} types: "
             + ", ".join(f"{count} {status}" for status, count in statuses.most_common())
             + ".\n",
-            f"Left out, since the unbroken model fails the same check: {', '.join(sorted(unsure)) or 'none'}.\n",
+            f"Not counted, since the unbroken model failed a check there: {', '.join(others) or 'none'}.\n",
             f"Silent fallbacks planted on the device: {caught} of {len(plants)} are caught.\n",
-            tabulate(plants, headers=("plant", "", "level", "first reason"), tablefmt="github"),
+            tabulate(plants, headers=("plant", "outcome", "level", "first reason"), tablefmt="github"),
             "",
         ]
     )
 
 
 def _memory(points: list[dict[str, Any]]) -> str:
-    known = [one for one in points if "estimate" in one and "measured" in one]
+    known = [one for one in points if "estimate" in one]
     rows = []
     for name, chosen in (
         ("all", known),
         *((mode, [one for one in known if one["mode"] == mode]) for mode in ("inference", "generation", "training")),
         *((p, [one for one in known if one["precision"] == p]) for p in ("float32", "bfloat16", "float16")),
     ):
-        errors = sorted(one["estimate"] / (one["measured"] - _beside(one)) - 1 for one in chosen)
+        errors = [one["estimate"] / (one["measured"] - one["workspace"]) - 1 for one in chosen]
         size = sorted(map(abs, errors))
+        under = sum(one < -0.01 for one in errors)
         worst = size[int(0.95 * (len(size) - 1))]
-        under = sum(one < -0.01 for one in errors) / len(errors)
-        rows.append((name, len(errors), f"{statistics.median(size):.1%}", f"{worst:.1%}", f"{under:.0%}"))
+        rows.append(
+            (name, len(errors), f"{statistics.median(size):.1%}", f"{worst:.1%}", under, f"{min(errors):.1%}")
+        )
     largest = max(one["measured"] for one in known) / 2**30
     beside = statistics.median(one["process"] - one["reserved"] for one in known if one.get("process"))
+    left_out = Counter(one["left_out"].partition(":")[0] for one in points if "left_out" in one)
+    reasons = Counter("too large" if "alone need" in name else name for name in left_out.elements())
+    head = ("", "points", "error, median", "95th percentile", "more than 1 % under", "lowest")
     return "\n".join(
         [
             "## Memory\n",
-            f"{len(known)} points of {len({one['model_type'] for one in known})} model types at their default sizes, "
-            f"peaks up to {largest:.1f} GiB, against the estimate that is made without the device. *under* is the "
-            "share of points where the estimate is lower by more than 1 %. Beside what torch's allocator reserves, "
-            f"a process takes {beside / 2**20:.0f} MiB on the device (median).\n",
-            tabulate(rows, headers=("", "points", "median", "95th", "under"), tablefmt="github"),
-            "",
+            f"{len(known)} of {len(points)} requests, of {len({one['model_type'] for one in known})} model types at "
+            f"their default sizes, with peaks up to {largest:.1f} GiB, beside the estimate that is made without the "
+            "device. What stays on the device after a request, such as cuBLAS's workspace, is taken off the measured "
+            "peak first; in training the gradients that were still there were reckoned from the parameters. An error "
+            "is relative to what was measured. Training takes more than the estimate where weights are large, which "
+            "is open. Beside what torch's allocator reserves, a process takes "
+            f"{beside / 2**20:.0f} MiB on the device (median).\n",
+            tabulate(rows, headers=head, tablefmt="github"),
+            f"\nNot measured: {', '.join(f'{name} {count}' for name, count in reasons.most_common())}.\n",
         ]
     )
-
-
-def _beside(one: Mapping[str, Any]) -> int:
-    """Bytes that lay on the device before the request, and aren't the model's or its inputs'."""
-    return int(one["before"] - one["weights_and_inputs"])
 
 
 def _speed(rates: list[dict[str, Any]]) -> str:
@@ -226,11 +244,14 @@ def _speed(rates: list[dict[str, Any]]) -> str:
         (one["precision"], one["tflops"], one["limit"], f"{one['tflops'] / one['limit']:.0%}" if one["limit"] else "")
         for one in rates
     ]
-    table = tabulate(rows, headers=("precision", "TFLOP/s", "published peak", "share"), tablefmt="github")
+    table = tabulate(
+        rows, headers=("precision", "tera-operations a second", "published peak", "share"), tablefmt="github"
+    )
     return f"## Products under sustained load\n\n{table}\n"
 
 
 def _operators(rows: list[dict[str, Any]]) -> str:
+    names = len({one["operator"] for one in rows})
     dtypes = list(dict.fromkeys(one["dtype"] for one in rows))
     outcomes = list(dict.fromkeys(one["outcome"] for one in rows))
     found = Counter((one["dtype"], one["outcome"]) for one in rows)
@@ -238,9 +259,10 @@ def _operators(rows: list[dict[str, Any]]) -> str:
     return "\n".join(
         [
             "## Operators\n",
-            f"{len({one['operator'] for one in rows})} operators of torch's own table of samples (`op_db`), against "
-            "float64 on the processor. Errors are in the file; which of them are ties, signs of vectors or random "
-            "numbers is not told apart yet.\n",
+            f"The first {names} operators of torch's own table of samples (`op_db`), as many as time was left for, "
+            "beside float64 on the processor for floating-point numbers and the same dtype there for others. "
+            "*Computed* doesn't mean right: errors are in the file, and ties, signs of vectors and random numbers "
+            "aren't told apart yet.\n",
             tabulate(table, headers=("dtype", *outcomes), tablefmt="github"),
         ]
     )

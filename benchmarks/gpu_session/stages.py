@@ -73,7 +73,7 @@ def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: f
         told = ("--model", model, "--dims", "real")
         yield replace(_run(f"real-{model}", product, backend, folder, *told, cost=11), environment=threads)
     told = ("--most-gb", f"{memory_gb:g}", "--most-tokens", "64" if backend == "cpu" else "65536")
-    words = _own("memory", folder / "memory.jsonl", "--device", backend, *told)
+    words = _own("memory", "measure", folder / "memory.jsonl", "--device", backend, *told)
     yield Stage(name="memory", words=words, turn=1, cost=10)
     for kind in _KINDS:
         told = ("--model", kind, "--device", backend, "--clean", "1", "--json", str(folder / f"mutants-{kind}.json"))

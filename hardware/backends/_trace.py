@@ -62,6 +62,10 @@ _MOVES = frozenset(
 )
 """Operators that compute nothing: copies and views."""
 
+_STEERED = frozenset({"aten::repeat", "aten::_grouped_mm"})
+"""Operators that CUDA steers by whole numbers on the host: an order of dimensions, and where groups end. Seen on an
+H100 with torch 2.11."""
+
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _BY_OUT = "CompositeExplicitAutogradNonFunctional"
 """Made of the same operator's form with `out=`, which needs a kernel, where there is such a form."""
@@ -172,7 +176,7 @@ def host_calls_elsewhere(work: Callable[[], object], trace: Any) -> Counter[str]
     with _profiled(marked) as events:
         here = {event.start_tid for event in events if event.name == mark}
         there = [event for event in events if event.start_tid not in here]
-        calls = [one for event in there for one in (event, *_below(event))]
+        calls = [one for event in there for one in (event, *_all_below(event))]
         return Counter(one.name.replace("::", ".") for one in calls if _computes_on_host(one))
 
 
@@ -220,17 +224,34 @@ def _leaving(event: Any, device_type: str) -> Iterator[str]:
 
     An operator of torch's own has no reason to copy to the host; one of somebody else's may be made of operators, a
     copy among them, and is one of these where the host computes. What a copy is made of is a copy too: CUDA's copies
-    of what isn't contiguous call `expand_as` with both tensors.
+    of what isn't contiguous call `expand_as` with both tensors. A copy within the device that goes by the host is one
+    of these.
     """
     if event.name in _COPIES:
+        if any(_goes_by_host(one, device_type) for one in (event, *_below(event, device_type))):
+            yield event.name
         return
     deeper = [name for child in event.children for name in _leaving(child, device_type)]
     if deeper:
         yield from deeper
-    elif _is_operator(event.name) and any(one.device.type == device_type for one in _tensors(event)):
-        copies = event.name.startswith("aten::")
-        if any(map(_touches_host, _below(event, copies=copies))):
+    elif _takes(event, device_type):
+        below = _below(event, device_type, copies=event.name.startswith("aten::"))
+        if any(map(_works_or_brings_back if event.name in _STEERED else _touches_host, below)):
             yield event.name
+
+
+def _takes(event: Any, device_type: str) -> bool:
+    return _is_operator(event.name) and any(one.device.type == device_type for one in _tensors(event))
+
+
+def _goes_by_host(event: Any, device_type: str) -> bool:
+    tensors = list(_tensors(event))
+    return (
+        event.name == "aten::copy_"
+        and bool(tensors)
+        and all(one.device.type == device_type for one in tensors)
+        and any(map(_touches_host, _below(event, device_type)))
+    )
 
 
 def _is_operator(name: str) -> bool:
@@ -238,29 +259,35 @@ def _is_operator(name: str) -> bool:
     return "::" in name and name not in _COPIES and not name.startswith(("autograd::", "torch::"))
 
 
-def _below(event: Any, *, copies: bool = True) -> Iterator[Any]:
-    """What was called inside an event; of what a copy calls, the copies alone, and none of them without `copies`."""
+def _below(event: Any, device_type: str, *, copies: bool = True) -> Iterator[Any]:
+    """What was called inside an event, but nothing below an operator that took tensors of the device, which is judged
+    by itself. Of what a copy calls, the copies alone; none of them without `copies`."""
     for child in event.children:
         is_copy = child.name in _COPIES
-        if is_copy and not copies:
+        if (is_copy and not copies) or (event.name in _COPIES and not is_copy):
             continue
-        if is_copy or event.name not in _COPIES:
-            yield child
-            yield from _below(child, copies=copies)
+        yield child
+        if not _takes(child, device_type):
+            yield from _below(child, device_type, copies=copies)
+
+
+def _all_below(event: Any) -> Iterator[Any]:
+    for child in event.children:
+        yield child
+        yield from _all_below(child)
 
 
 def _touches_host(event: Any) -> bool:
-    """Whether an operator worked on floating-point tensors of the host, or brought tensors from there to a device.
+    return any(one.device.type == "cpu" and one.sizes for one in _tensors(event))
 
-    Whole numbers alone that go to the host, or are made there, are those by which operators of torch's own are
-    steered: `aten::repeat` computes an order of dimensions, `aten::_grouped_mm` reads where groups end (torch 2.11 on
-    CUDA).
-    """
+
+def _works_or_brings_back(event: Any) -> bool:
+    """Whether an operator worked on numbers of the host that aren't whole, or brought tensors from there."""
     tensors = [one for one in _tensors(event) if one.sizes]
-    hosts = [one.device.type == "cpu" for one in tensors]
-    if any(host and one.dtype.is_floating_point for one, host in zip(tensors, hosts, strict=True)):
+    hosts = [one for one in tensors if one.device.type == "cpu"]
+    if any(one.dtype.is_floating_point or one.dtype.is_complex for one in hosts):
         return True
-    return any(hosts) and not all(hosts) and not (event.name == "aten::copy_" and hosts[0])
+    return 0 < len(hosts) < len(tensors) and not (event.name == "aten::copy_" and tensors[0] is hosts[0])
 
 
 def _tensors(event: Any) -> Iterator[Any]:

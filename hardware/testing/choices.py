@@ -76,7 +76,7 @@ def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Ite
             yield found
     finally:
         handle.remove()
-        found += [Choice(function=function, indices=indices.cpu().numpy()) for function, indices in kept]
+    found += [Choice(function=function, indices=indices.cpu().numpy()) for function, indices in kept]
 
 
 @contextmanager
