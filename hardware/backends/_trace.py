@@ -63,8 +63,7 @@ _MOVES = frozenset(
 """Operators that compute nothing: copies and views."""
 
 _STEERED = frozenset({"aten::repeat", "aten::_grouped_mm"})
-"""Operators that CUDA steers by whole numbers on the host: an order of dimensions, and where groups end. Seen on an
-H100 with torch 2.11."""
+"""Operators that CUDA steers by whole numbers on the host, as dimensions or ends of groups (an H100, torch 2.11)."""
 
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _BY_OUT = "CompositeExplicitAutogradNonFunctional"
@@ -176,7 +175,7 @@ def host_calls_elsewhere(work: Callable[[], object], trace: Any) -> Counter[str]
     with _profiled(marked) as events:
         here = {event.start_tid for event in events if event.name == mark}
         there = [event for event in events if event.start_tid not in here]
-        calls = [one for event in there for one in (event, *_all_below(event))]
+        calls = [one for event in there for one in (event, *_below(event, ""))]
         return Counter(one.name.replace("::", ".") for one in calls if _computes_on_host(one))
 
 
@@ -245,13 +244,8 @@ def _takes(event: Any, device_type: str) -> bool:
 
 
 def _goes_by_host(event: Any, device_type: str) -> bool:
-    tensors = list(_tensors(event))
-    return (
-        event.name == "aten::copy_"
-        and bool(tensors)
-        and all(one.device.type == device_type for one in tensors)
-        and any(map(_touches_host, _below(event, device_type)))
-    )
+    on_device = {one.device.type for one in _tensors(event)} == {device_type}
+    return event.name == "aten::copy_" and on_device and any(map(_touches_host, _below(event, device_type)))
 
 
 def _is_operator(name: str) -> bool:
@@ -269,12 +263,6 @@ def _below(event: Any, device_type: str, *, copies: bool = True) -> Iterator[Any
         yield child
         if not _takes(child, device_type):
             yield from _below(child, device_type, copies=copies)
-
-
-def _all_below(event: Any) -> Iterator[Any]:
-    for child in event.children:
-        yield child
-        yield from _all_below(child)
 
 
 def _touches_host(event: Any) -> bool:

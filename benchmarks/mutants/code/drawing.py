@@ -1,13 +1,9 @@
-"""Draws the mutants by seed, and finds the site of one again when the file around it has changed."""
+"""The mutants as they were drawn once, by seed, and where the site of one is when the file around it has changed."""
 
 from __future__ import annotations
 
 import json
-import random
-import tomllib
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from .operators import OPERATORS, Edit
@@ -52,57 +48,6 @@ class CodeMutant:
             if (edit.where, text[edit.start : edit.end], edit.text) == (self.where, self.old, self.new)
         ]
         return alike[self.nth] if self.nth < len(alike) else None
-
-
-def draw(root: Path = ROOT) -> list[CodeMutant]:
-    """The mutants of every area: operators in turn, each at one of its sites that wasn't drawn yet."""
-    with (HERE / "areas.toml").open("rb") as file:
-        areas = tomllib.load(file)["area"]
-    return [
-        mutant for area in areas for mutant in _drawn(area["name"], area["side"], area["files"], area["count"], root)
-    ]
-
-
-def _drawn(area: str, side: str, patterns: Sequence[str], count: int, root: Path) -> Iterator[CodeMutant]:
-    files = sorted({path for pattern in patterns for path in root.glob(pattern) if path.suffix in (".py", ".toml")})
-    sites: dict[str, list[tuple[str, Edit, str, int]]] = defaultdict(list)
-    for path in files:
-        text = path.read_text(encoding="utf-8")
-        for operator in OPERATORS.values():
-            if operator.suffix == path.suffix:
-                seen: Counter[tuple[str, str, str]] = Counter()
-                for edit in operator.sites(text):
-                    key = (edit.where, text[edit.start : edit.end], edit.text)
-                    sites[operator.name].append((path.relative_to(root).as_posix(), edit, key[1], seen[key]))
-                    seen[key] += 1
-    chance = random.Random(f"{SEED}/{area}")
-    for found in sites.values():
-        chance.shuffle(found)
-    names = [name for name in OPERATORS if name in sites]
-    number = 0
-    while number < count and any(sites.values()):
-        for name in names:
-            if sites[name] and number < count:
-                file, edit, old, nth = sites[name].pop()
-                number += 1
-                yield CodeMutant(
-                    name=f"{area}-{number:02d}",
-                    area=area,
-                    side=side,
-                    operator=name,
-                    file=file,
-                    where=edit.where,
-                    nth=nth,
-                    old=old,
-                    new=edit.text,
-                )
-
-
-def freeze(mutants: Sequence[CodeMutant]) -> None:
-    """Write the list. It is written once: what a later draw would give is another list."""
-    FROZEN.write_text(
-        "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in mutants), encoding="utf-8"
-    )
 
 
 def frozen() -> list[CodeMutant]:
