@@ -254,8 +254,8 @@ def _is_operator(name: str) -> bool:
 
 
 def _below(event: Any, device_type: str, *, copies: bool = True) -> Iterator[Any]:
-    """What was called inside an event, but nothing below an operator that took tensors of the device, which is judged
-    by itself. Of what a copy calls, the copies alone; none of them without `copies`."""
+    """What was called inside an event, but nothing below what took tensors of the device, which is judged by itself.
+    Of what a copy calls, the copies alone; none of them without `copies`."""
     for child in event.children:
         is_copy = child.name in _COPIES
         if (is_copy and not copies) or (event.name in _COPIES and not is_copy):
@@ -273,9 +273,9 @@ def _works_or_brings_back(event: Any) -> bool:
     """Whether an operator worked on numbers of the host that aren't whole, or brought tensors from there."""
     tensors = [one for one in _tensors(event) if one.sizes]
     hosts = [one for one in tensors if one.device.type == "cpu"]
-    if any(one.dtype.is_floating_point or one.dtype.is_complex for one in hosts):
-        return True
-    return 0 < len(hosts) < len(tensors) and not (event.name == "aten::copy_" and tensors[0] is hosts[0])
+    floats = any(one.dtype.is_floating_point or one.dtype.is_complex for one in hosts)
+    leaves = event.name == "aten::copy_" and tensors[:1] == hosts[:1]
+    return floats or (0 < len(hosts) < len(tensors) and not leaves)
 
 
 def _tensors(event: Any) -> Iterator[Any]:

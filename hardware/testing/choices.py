@@ -52,10 +52,8 @@ class OtherChoices(Exception):
 
 @contextmanager
 def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Iterator[list[Choice]]:
-    """Note the choices of what torch computes in this thread, up to the end of so many `passes` of the model.
-
-    The list is filled at the end: copies to the host within a pass would look like work that was done there.
-    """
+    """Note the choices of what torch computes in this thread, up to the end of so many `passes` of the model. The
+    list is filled at the end: copies to the host within a pass would look like work that was done there."""
     found: list[Choice] = []
     kept: list[tuple[str, torch.Tensor]] = []
     ended = 0
