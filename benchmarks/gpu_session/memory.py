@@ -70,12 +70,12 @@ def measured(model: Any, subject: _Subject, request: dict[str, Any], device: str
     if device == "cpu":
         return {
             "weights_and_inputs": there,
-            "measured": there + peak_while(lambda: run(model, tensors, request["mode"], _unheard))[0],
+            "measured": there + peak_while(lambda: run(model, tensors, request["mode"], lambda *_: None))[0],
         }
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    run(model, tensors, request["mode"], _unheard)
+    run(model, tensors, request["mode"], lambda *_: None)
     torch.cuda.synchronize()
     found = {
         "weights_and_inputs": there,
@@ -86,10 +86,6 @@ def measured(model: Any, subject: _Subject, request: dict[str, Any], device: str
     model.zero_grad(set_to_none=True)
     gc.collect()
     return {**found, "workspace": torch.cuda.memory_allocated() - there}
-
-
-def _unheard(*_: Any) -> None:
-    """Nobody wants to know which tensors are gradients."""
 
 
 def _of_process() -> int | None:

@@ -9,26 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.fallbacks.__main__ import plants
+from benchmarks.mutants.__main__ import KINDS
 
 ROOT = Path(__file__).parents[2]
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
 _REAL_WIDTHS = ("bert", "gpt2", "vit", "whisper", "llama")
 _PYTEST = ("-m", "pytest", "test/gpu", "-q", "-rfE", "-p", "no:cacheprovider")
-_KINDS = (
-    "bert",
-    "gpt2",
-    "t5",
-    "vit",
-    "resnet",
-    "clip",
-    "whisper",
-    "llava",
-    "patchtst",
-    "mixtral",
-    "mamba",
-    "videomae",
-)
-"""The kinds of model whose suites are shown to fail when the model is broken."""
 _PLANT_SHARES = 3
 
 
@@ -75,7 +61,7 @@ def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: f
     told = ("--most-gb", f"{memory_gb:g}", "--most-tokens", "64" if backend == "cpu" else "65536")
     words = _own("memory", "measure", folder / "memory.jsonl", "--device", backend, *told)
     yield Stage(name="memory", words=words, turn=1, cost=10)
-    for kind in _KINDS:
+    for kind in KINDS:
         told = ("--model", kind, "--device", backend, "--clean", "1", "--json", str(folder / f"mutants-{kind}.json"))
         yield Stage(
             name=f"mutants-{kind}",

@@ -8,9 +8,13 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
+from benchmarks.gpu_session import operators
 from benchmarks.gpu_session.__main__ import Session
 from benchmarks.gpu_session.stages import PRECISIONS, Stage, stages
 
@@ -26,11 +30,7 @@ def test_each_precision_of_the_target_is_tested() -> None:
     assert {f"parity-{precision}-1" for precision in PRECISIONS} < set(names("cuda"))
     assert "parity-tf32-1" not in names("cpu")
     assert {"parity-float32-1", "parity-float32-2"} < set(names("cpu", shares=2))
-
-
-def test_stages_have_names_of_their_own() -> None:
-    found = names("cuda", shares=2)
-    assert len(found) == len(set(found))
+    assert len(names("cuda", shares=2)) == len(set(names("cuda", shares=2)))
 
 
 def test_suites_run_in_fresh_processes_where_a_fork_fails() -> None:
@@ -43,6 +43,37 @@ def test_suites_run_in_fresh_processes_where_a_fork_fails() -> None:
         for forks in (True, False)
     ]
     assert ["benchmarks.gpu_session.unforked" in stage.words for stage in parity] == [False, True]
+
+
+def raises(*_: object) -> Any:
+    raise NotImplementedError("no kernel")
+
+
+@pytest.mark.parametrize(
+    ("compute", "outcome"),
+    [
+        (lambda x: x + 1, "computed"),
+        (lambda x: x + 1 if x.dtype == torch.float64 else raises(), "raised"),
+        (lambda x: x + 1 if x.dtype == torch.float64 else x[:1], "not compared"),
+        (raises, "nothing to compare with"),
+    ],
+)
+def test_what_comes_of_an_operator(compute: Any, outcome: str) -> None:
+    class Operator:
+        name, variant_test_name = "added", ""
+        supported_dtypes = staticmethod(lambda _: {torch.float32})
+        sample_inputs = staticmethod(lambda *_, **__: [SimpleNamespace(input=torch.ones(3), args=(), kwargs={})])
+        __call__ = staticmethod(compute)
+
+    assert operators._row(Operator(), "cpu", torch.float32)["outcome"] == outcome
+    assert operators._row(Operator(), "cpu", torch.int64)["outcome"] == "unsupported"
+
+
+@pytest.mark.parametrize("other", [float("nan"), float("-inf"), 1.0])
+def test_infinity_agrees_with_itself_alone(other: float) -> None:
+    infinite = torch.tensor([1.0, float("inf")])
+    assert operators._error(infinite, infinite) == 0
+    assert operators._error(torch.tensor([1.0, other]), infinite) == float("inf")
 
 
 def test_a_stage_that_breaks_or_takes_too_long_costs_its_own_result_alone(tmp_path: Path) -> None:
