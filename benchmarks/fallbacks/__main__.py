@@ -230,6 +230,7 @@ def _build_device() -> Path:
 @click.option("--honest", multiple=True, metavar="TARGET", help=f"Run {_HONEST} models there without any plant.")
 @click.option("--no-plants", is_flag=True, help="Honest runs alone.")
 @click.option("--page", type=click.Path(path_type=Path), help="Write what was found there, as Markdown.")
+@click.option("--json", "rows", type=click.Path(path_type=Path), help="Write what came of the plants, as JSON.")
 @click.option("--keep", type=click.Path(path_type=Path), help="A folder in which everything stays.")
 def main(
     names: Sequence[str],
@@ -238,6 +239,7 @@ def main(
     honest: Sequence[str],
     no_plants: bool,
     page: Path | None,
+    rows: Path | None,
     keep: Path | None,
 ) -> None:
     """Print a row for each plant; exit code 1 where one wasn't caught, or an honest run was called dishonest."""
@@ -257,6 +259,8 @@ def main(
     click.echo(told)
     if page is not None:
         page.write_text(told, encoding="utf-8")
+    if rows is not None:
+        rows.write_text(json.dumps([_row(one) for one in found], indent=1), encoding="utf-8")
     raise SystemExit(0 if all(one.is_caught for one in found) and not any(one.alarms for one in honesty) else 1)
 
 
@@ -284,7 +288,7 @@ def _page(found: Sequence[Found], honesty: Sequence[Honesty]) -> str:
     versions = ", ".join(f"{name} {here[name]}" for name in ("torch", "transformers", "openvino") if name in here)
     said = [_HEAD.format(date=datetime.now(UTC).date(), versions=versions)]
     if found:
-        rows = [(one.plant.name, one.plant.target, one.outcome, one.level, one.reason[:160]) for one in found]
+        rows = [tuple(_row(one).values()) for one in found]
         said.append(f"## Plants\n\n{sum(one.is_caught for one in found)} of {len(found)} are caught.\n")
         said.append(tabulate(rows, headers=("plant", "target", "", "level", "first reason"), tablefmt="github"))
     if honesty:
@@ -294,6 +298,16 @@ def _page(found: Sequence[Found], honesty: Sequence[Honesty]) -> str:
         said.append(f"{total[0]} runs without a plant whose numbers were right, {total[1]} false alarms.\n")
         said.append(tabulate(honest, headers=("target", "runs", "false alarms", "cells"), tablefmt="github"))
     return "\n".join(said) + "\n"
+
+
+def _row(found: Found) -> dict[str, str]:
+    return {
+        "plant": found.plant.name,
+        "target": found.plant.target,
+        "outcome": found.outcome,
+        "level": found.level,
+        "reason": found.reason[:160],
+    }
 
 
 def _told(found: Found) -> Found:

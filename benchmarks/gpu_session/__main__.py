@@ -45,9 +45,8 @@ class Session:
         self.found: list[dict[str, Any]] = []
         self._packing = threading.Lock()
         (folder / "logs").mkdir(parents=True, exist_ok=True)
-        threads = str(max(1, (os.cpu_count() or 1) // 8))
         self.environment = {**os.environ, CACHE_VARIABLE: os.environ.get(CACHE_VARIABLE, str(folder / "cache"))}
-        self.environment |= {"OMP_NUM_THREADS": threads, "PYTHONPATH": self._path()}
+        self.environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": self._path()}  # models are tiny
 
     def forks(self) -> bool:
         """Whether a check passes on the device in a child that was forked, which not every driver survives."""

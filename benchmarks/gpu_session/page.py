@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,6 @@ from hardware.target import Target
 
 CELLS, SESSION = Path("docs/evidence/cuda.jsonl.gz"), Path("docs/evidence/cuda-session.json")
 _PACKAGES = ("torch", "transformers", "numpy", "nvidia-cublas", "nvidia-cudnn-cu13")
-_CELL = re.compile(r"\s*\|\s*")
 _HEAD = """# Measured on a GPU
 
 On an {device}, {passed} of {cells} cells of model types of high priority passed every check. The tables say which
@@ -59,7 +57,7 @@ def keep_sessions(folders: tuple[Path, ...], points: Path | None, without: tuple
         "real_widths": wide,
         "mutants": [one for file in sorted(folders[-1].glob("mutants-*.json")) for one in _mutants(file)],
         "stages": json.loads((folders[-1] / "session.json").read_text(encoding="utf-8")),
-        "plants": [row for file in sorted(folders[-1].glob("fallbacks-*.md")) for row in _rows(file)],
+        "plants": [row for file in sorted(folders[-1].glob("fallbacks-*.json")) for row in json.loads(file.read_text(encoding="utf-8"))],
         "memory": _lines(points) if points else [],
         "operators": [one for folder in folders for one in _lines(next(folder.glob("operators.json*"), None))],
         "stress": [one for folder in folders for one in _stress(folder / "stress.json")],
@@ -88,14 +86,6 @@ def _short(line: CheckLine) -> dict[str, Any]:
 def _mutants(file: Path) -> list[dict[str, Any]]:
     names = ("model", "operator", "is_mutant", "status", "caught_by", "error", "message")
     return [{name: one[name] for name in names} for one in json.loads(file.read_text(encoding="utf-8"))]
-
-
-def _rows(file: Path) -> list[dict[str, str]]:
-    """The rows of the table of plants in a page of `benchmarks.fallbacks`."""
-    rows = [
-        _CELL.split(line.strip("| \n")) for line in file.read_text(encoding="utf-8").splitlines() if "| cuda" in line
-    ]
-    return [dict(zip(("plant", "target", "outcome", "level", "reason"), row, strict=False)) for row in rows]
 
 
 def _lines(file: Path | None) -> list[dict[str, Any]]:

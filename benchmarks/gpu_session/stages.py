@@ -13,7 +13,10 @@ from benchmarks.mutants.__main__ import KINDS
 
 ROOT = Path(__file__).parents[2]
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
-_REAL_WIDTHS = ("bert", "gpt2", "vit", "whisper", "llama")
+REST = {"float32": ("medium", "low"), "bfloat16": ("medium", "low")}
+"""Priorities beside `high` that are tested, last, in some precisions."""
+_REAL_WIDTHS = {"llama": 8, "whisper": 4, "bert": 4, "gpt2": 4, "vit": 4}
+"""Types, and cores for the reference, which takes most of the time: it computes in float64 on the processor."""
 _PYTEST = ("-m", "pytest", "test/gpu", "-q", "-rfE", "-p", "no:cacheprovider")
 _PLANT_SHARES = 3
 
@@ -54,10 +57,15 @@ def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: f
             name = f"parity-{precision}-{share}"
             told = ("--priority", "high", "--precision", precision, "--shard", f"{share}/{shares}")
             yield _run(name, product, backend, folder, *told, cost=9)
-    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // 4))}
-    for model in _REAL_WIDTHS:  # the reference, in float64 on the processor, takes most of the time
+        for priority in REST.get(precision, ()):
+            for share in range(1, 2 * shares + 1):
+                name = f"rest-{precision}-{priority}-{share}"
+                told = ("--priority", priority, "--precision", precision, "--shard", f"{share}/{2 * shares}")
+                yield _run(name, product, backend, folder, *told, cost=list(REST).index(precision) == 0)
+    for model, cores in _REAL_WIDTHS.items():
         told = ("--model", model, "--dims", "real")
-        yield replace(_run(f"real-{model}", product, backend, folder, *told, cost=11), environment=threads)
+        threads = {"OMP_NUM_THREADS": str(max(1, min(cores, (os.cpu_count() or 1) // 2)))}
+        yield replace(_run(f"real-{model}", product, backend, folder, *told, cost=10 + cores), environment=threads)
     told = ("--most-gb", f"{memory_gb:g}", "--most-tokens", "64" if backend == "cpu" else "65536")
     words = _own("memory", "measure", folder / "memory.jsonl", "--device", backend, *told)
     yield Stage(name="memory", words=words, turn=1, cost=10)
@@ -76,7 +84,10 @@ def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: f
         chosen = [word for name in planted[number::_PLANT_SHARES] for word in ("--plant", name)]
         yield Stage(
             name=f"fallbacks-{number + 1}",
-            words=(sys.executable, "-m", "benchmarks.fallbacks", *chosen, "--on", planted_on),
+            words=(
+                *(sys.executable, "-m", "benchmarks.fallbacks", *chosen, "--on", planted_on),
+                *("--json", str(folder / f"fallbacks-{number + 1}.json")),
+            ),
             turn=1,
             cost=7,
             prints=f"fallbacks-{number + 1}.md",
