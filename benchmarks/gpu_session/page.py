@@ -57,7 +57,11 @@ def keep_sessions(folders: tuple[Path, ...], points: Path | None, without: tuple
         "real_widths": wide,
         "mutants": [one for file in sorted(folders[-1].glob("mutants-*.json")) for one in _mutants(file)],
         "stages": json.loads((folders[-1] / "session.json").read_text(encoding="utf-8")),
-        "plants": [row for file in sorted(folders[-1].glob("fallbacks-*.json")) for row in json.loads(file.read_text(encoding="utf-8"))],
+        "plants": [
+            row
+            for file in sorted(folders[-1].glob("fallbacks-*.json"))
+            for row in json.loads(file.read_text(encoding="utf-8"))
+        ],
         "memory": _lines(points) if points else [],
         "operators": [one for folder in folders for one in _lines(next(folder.glob("operators.json*"), None))],
         "stress": [one for folder in folders for one in _stress(folder / "stress.json")],

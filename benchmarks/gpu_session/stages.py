@@ -10,11 +10,13 @@ from pathlib import Path
 
 from benchmarks.fallbacks.__main__ import plants
 from benchmarks.mutants.__main__ import KINDS
+from generators.models.priority import types_of_priority
+from generators.models.store import stored_recipes
 
 ROOT = Path(__file__).parents[2]
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
-REST = {"float32": ("medium", "low"), "bfloat16": ("medium", "low")}
-"""Priorities beside `high` that are tested, last, in some precisions."""
+_OTHERS_IN = ("float32", "bfloat16")
+"""Precisions in which types of no high priority are tested, when everything else runs."""
 _REAL_WIDTHS = {"llama": 8, "whisper": 4, "bert": 4, "gpt2": 4, "vit": 4}
 """Types, and cores for the reference, which takes most of the time: it computes in float64 on the processor."""
 _PYTEST = ("-m", "pytest", "test/gpu", "-q", "-rfE", "-p", "no:cacheprovider")
@@ -42,6 +44,7 @@ def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: f
 
     product = ("run_test_generation.py",) if forks else ("-m", "benchmarks.gpu_session.unforked")
     known = backend_class(backend).PRECISIONS
+    others = _others()
     for name, words in {
         "devices": ("run_test_generation.py", "--list-devices", "--format", "json"),
         "inventory": ("-m", "hardware", "list", "--format", "json"),
@@ -57,11 +60,10 @@ def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: f
             name = f"parity-{precision}-{share}"
             told = ("--priority", "high", "--precision", precision, "--shard", f"{share}/{shares}")
             yield _run(name, product, backend, folder, *told, cost=9)
-        for priority in REST.get(precision, ()):
-            for share in range(1, 2 * shares + 1):
-                name = f"rest-{precision}-{priority}-{share}"
-                told = ("--priority", priority, "--precision", precision, "--shard", f"{share}/{2 * shares}")
-                yield _run(name, product, backend, folder, *told, cost=list(REST).index(precision) == 0)
+    for place, precision in enumerate(_OTHERS_IN):
+        for share in range(1, 4 * shares + 1):
+            told = (*_named(others[share - 1 :: 4 * shares]), "--precision", precision)
+            yield _run(f"others-{precision}-{share}", product, backend, folder, *told, cost=-place)
     for model, cores in _REAL_WIDTHS.items():
         told = ("--model", model, "--dims", "real")
         threads = {"OMP_NUM_THREADS": str(max(1, min(cores, (os.cpu_count() or 1) // 2)))}
@@ -113,6 +115,18 @@ def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: f
         ),
         turn=3,
     )
+
+
+def _others() -> list[str]:
+    """Types of no high priority whose recipe is there; others take minutes to derive."""
+    there = {recipe.model_type for recipe in stored_recipes()}
+    high = set(types_of_priority("high"))
+    return [name for name in types_of_priority("all") if name in there and name not in high]
+
+
+def _named(models: Sequence[str]) -> Iterator[str]:
+    for model in models:
+        yield from ("--model", model)
 
 
 def _own(name: str, *words: object) -> tuple[str, ...]:

@@ -18,12 +18,17 @@ from pathlib import Path
 from ..backends.factory import backend_class, class_of
 from ..errors import BrokenInput, HwCompatError
 from ..garbage import uncollected
+from ..process import Forked
 from ..target import Target
 from .checkpoints import named_folders, weights_hash
 from .pytest_environment import shielded
 from .suite_file import SuiteFile
 
 _warmed_here = False
+_NO_DRIVER = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""Has `torch.cuda.is_available`, which some modeling files call when they are imported, ask NVML: a process whose
+parent asked CUDA's own driver can't use the device. Source: https://docs.pytorch.org/docs/stable/notes/multiprocessing.html
+"""
 
 
 def may_fork(target: Target) -> bool:
@@ -31,7 +36,16 @@ def may_fork(target: Target) -> bool:
 
     A parent that has computed with torch would hand its children an OpenMP pool whose threads don't exist.
     """
-    return _warmed_here and backend_class(target.name).FORK_SAFE
+    backend = backend_class(target.name)
+    return _warmed_here and backend.FORK_SAFE and not _driver_was_asked(getattr(backend, "DEVICE_TYPE", ""))
+
+
+def _driver_was_asked(device_type: str) -> bool:
+    """Whether something that was imported asked a driver for its devices: no forked child could use one then."""
+    import torch
+
+    is_in_bad_fork = getattr(getattr(torch, device_type or "cpu", None), "_is_in_bad_fork", None)
+    return is_in_bad_fork is not None and Forked(lambda: int(is_in_bad_fork())).wait() != 0
 
 
 def warm_up(suites: Sequence[SuiteFile]) -> None:
@@ -40,6 +54,7 @@ def warm_up(suites: Sequence[SuiteFile]) -> None:
     _warmed_here = _warmed_here or "torch" not in sys.modules
     # Threads that spin while they wait would starve their siblings as soon as two processes share the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault(_NO_DRIVER, "1")
     with uncollected():
         _import_all(suites)
     if any(suite.model_revision for suite in suites):

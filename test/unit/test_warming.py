@@ -14,6 +14,7 @@ import pytest
 
 from generators.suites.own_templates import FolderAlone
 from hardware.garbage import uncollected
+from hardware.target import Target
 from hardware.testing import warm
 
 ROOT = Path(__file__).parents[2]
@@ -89,3 +90,27 @@ def test_a_template_is_read_once_so_that_all_suites_of_a_command_are_made_from_t
         jinja2.Environment(loader=FolderAlone([tmp_path]), autoescape=True).get_template("one.j2").render()
         == "second"
     )
+
+
+def test_no_child_is_forked_where_an_import_asked_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(warm, "_warmed_here", True)
+    assert warm.may_fork(Target.parse("cuda"))
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    assert not warm.may_fork(Target.parse("cuda"))
+    assert warm.may_fork(Target.parse("cpu"))
+
+
+def test_imports_of_the_parent_ask_no_driver() -> None:
+    code = (
+        "from hardware.testing.warm import warm_up\n"
+        "warm_up([])\n"
+        "import torch\n"
+        "print(torch.cuda._nvml_based_avail())\n"
+    )
+    kept = {name: value for name, value in os.environ.items() if name != "PYTORCH_NVML_BASED_CUDA_CHECK"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=kept, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
