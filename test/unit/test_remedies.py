@@ -26,13 +26,28 @@ from hardware.evidence.writer import EvidenceWriter, now
 from hardware.testing.lines import line_for
 from hardware.testing.suite_file import SuiteFile
 from hwcompat.plugins.triage.remedies import trying
-from hwcompat.plugins.triage.remedies.judging import Run, State, judge_try, smallest, verdict_of_run, worth_trying
 from hwcompat.plugins.triage.remedies.remedy import load_remedies, steps_for
-from hwcompat.plugins.triage.remedies.trying import Workplace, child_environment, try_cell
-from hwcompat.plugins.triage.remedies_command import asked_cells, exit_code
-from hwcompat.plugins.triage.remedies_view import remedies_json, remedies_markdown, remedies_text, write_of
+from hwcompat.plugins.triage.remedies.trying import (
+    Run,
+    State,
+    Workplace,
+    child_environment,
+    judge_try,
+    smallest,
+    try_cell,
+    verdict_of_run,
+    worth_trying,
+)
+from hwcompat.plugins.triage.remedies_command import (
+    asked_cells,
+    exit_code,
+    remedies_json,
+    remedies_markdown,
+    remedies_text,
+    write_of,
+)
 from reports.finding import COSTS
-from reports.wording import reason_text, texts
+from reports.wording import texts
 
 HERE = ("cpu", "openvino", "qnn", "simulated")
 CELL = Cell.parse("bert/fill-mask/cpu/float32")
@@ -242,7 +257,6 @@ def test_a_try_turns_a_cell_only_where_its_lines_tell_the_change(tmp_path, monke
             "matches_reference",
             evidence="",
             seconds=1,
-            words=reason_text,
         ).state
         for name in ("plain", "changed")
     ]
@@ -253,10 +267,10 @@ def test_a_check_that_still_fails_is_told_and_none_is_left_out_unsaid(tmp_path, 
     step = next(one for one in steps(CELL.id, check="backward") if one.id == "attention_eager")
     outcomes = {"backward": Outcome.FAILED}
     write_run(tmp_path, outcomes=outcomes, changes=step.changes.text, monkeypatch=monkeypatch)
-    came = judge_try(step, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1, words=reason_text)
+    came = judge_try(step, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
     assert (came.state, came.error_type) == (State.FAILS, "numerical_mismatch")
     without = replace(step, remedy=replace(step.remedy, leaves_out=("backward",)))
-    came = judge_try(without, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1, words=reason_text)
+    came = judge_try(without, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
     assert came.state is State.TURNED
     assert came.conditions[-1].startswith("backward was skipped")
 
@@ -265,7 +279,7 @@ def test_a_target_that_is_not_asked_what_failed_turns_nothing(tmp_path):
     step = next(one for one in steps(CELL.id, check="backward") if one.id == "other_target:openvino")
     write_run(tmp_path, step.cell)
     for check, state in (("matches_reference", State.TURNED), ("backward", State.BETTER)):
-        came = judge_try(step, run_in(tmp_path), Level.LOW, check, evidence="", seconds=1, words=reason_text)
+        came = judge_try(step, run_in(tmp_path), Level.LOW, check, evidence="", seconds=1)
         assert came.state is state
         assert came.why == ("" if state is State.TURNED else "backward can't be asked there")
 
@@ -299,16 +313,16 @@ def tried_with(folder, evidence, monkeypatch, *, turned_by):
     def child(task, environment, log, limit_s):
         changes = environment.get(VARIABLE, "")
         outcomes = {} if changes == turned_by else {"matches_recorded": Outcome.FAILED, "backward": Outcome.FAILED}
-        cell = Cell.parse(task.cell)
+        cell = Cell.parse(task["cell"])
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv(VARIABLE, raising=False)
-            write_run(Path(task.folder) / "evidence", cell, outcomes, changes=changes, monkeypatch=patch)
+            write_run(Path(task["folder"]) / "evidence", cell, outcomes, changes=changes, monkeypatch=patch)
         return ""
 
     monkeypatch.setattr(trying, "run_child", child)
     place = Workplace(folder=folder, evidence=evidence, command="")
     here = ("cpu", "openvino")
-    return try_cell(CELL, place, here=here, error_type_of=lambda line: line.error_type, words=reason_text)
+    return try_cell(CELL, place, here=here)
 
 
 def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
@@ -331,7 +345,6 @@ EMPTY = judge_try(
     "matches_reference",
     evidence="/x/<b>",
     seconds=1.0,
-    words=reason_text,
 )
 
 

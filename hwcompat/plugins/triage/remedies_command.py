@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from generators.models.classifier import classify_type
 from hardware.backends.factory import resolve_target
@@ -17,18 +19,26 @@ from hardware.evidence.writer import new_run_id, now
 from hardware.front_door import note, terminal_width
 from hardware.own_commands import own_command
 from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
-from hwcompat.plugins.triage.remedies.trying import CellTried, Workplace, try_cell
+from hardware.plain_text import folded, json_text, labelled, one_line
+from hwcompat.plugins.triage.remedies.trying import CellTried, State, Tried, Workplace, try_cell
 from reports.delivery import print_or_write
+from reports.finding import COSTS
 from reports.request import Request
-from reports.wording import reason_text
-
-from .remedies_view import error_type_of, remedies_json, remedies_markdown, remedies_text
+from reports.text import code, markdown
 
 FOLDER = OUTPUT / "remedies"
 """Where tries leave their evidence: one folder for each run, apart from the user's evidence."""
 
+SCHEMA_VERSION = 1
 NOT_TURNED = 1
 _SHOWN = 5
+_SAID = {
+    State.TURNED: "turned",
+    State.BETTER: "better, not turned",
+    State.FAILS: "still fails",
+    State.NOT_APPLICABLE: "changes nothing here",
+    State.NOT_RUN: "could not be measured",
+}
 
 
 def try_remedies(request: Request) -> int:
@@ -37,21 +47,26 @@ def try_remedies(request: Request) -> int:
     0 where every cell was turned, or works as it is; 5 where no remedy applies to any of them; 1 otherwise. Raises
     `UsageError` for what is no cell, `NothingMatched` (5) for a pattern that fits no failing cell of the evidence.
     """
-    evidence = _evidence(request.evidence)
+    evidence = request.evidence or (DEFAULT_EVIDENCE if DEFAULT_EVIDENCE.is_dir() else None)
+    if request.evidence is not None:
+        read_folder(request.evidence)  # says what is wrong with it
     cells = asked_cells(request.remedies, evidence)
     folder = FOLDER / new_run_id()
-    place = Workplace(folder=folder, evidence=evidence, command=_command(request))
+    named = [word for text in request.remedies for word in ("--try-remedies", text)]
+    command = own_command("hardware_compatibility_reporter", named)
+    place = Workplace(folder=folder, evidence=evidence, command=command)
     here = [one.target for one in targets(detect()) if one.expected]
     found = []
     for cell in cells:
         note(f"{cell.id}: baseline, then each fix")
-        found.append(try_cell(cell, place, here=here, error_type_of=error_type_of, on_note=note, words=reason_text))
+        found.append(try_cell(cell, place, here=here, on_note=note))
     if request.format == "json":
-        print_or_write(remedies_json(found, str(folder), now()) + "\n", request.output_dir, "remedies.json")
+        text, name = remedies_json(found, str(folder), now()), "remedies.json"
     elif request.format == "markdown":
-        print_or_write(remedies_markdown(found, str(folder)) + "\n", request.output_dir, "remedies.md")
+        text, name = remedies_markdown(found, str(folder)), "remedies.md"
     else:
-        print_or_write(remedies_text(found, str(folder), terminal_width()) + "\n", request.output_dir, "remedies.txt")
+        text, name = remedies_text(found, str(folder), terminal_width()), "remedies.txt"
+    print_or_write(f"{text}\n", request.output_dir, name)
     return exit_code(found)
 
 
@@ -62,14 +77,6 @@ def exit_code(found: Sequence[CellTried]) -> int:
     if not any(one.works or one.tried or one.problem for one in found):
         return NothingMatched.exit_code
     return NOT_TURNED
-
-
-def _evidence(named: Path | None) -> Path | None:
-    """The user's evidence, which is only read: it tells where the model of a cell lies, and which cells failed."""
-    if named is not None:
-        read_folder(named)  # says what is wrong with it
-        return named
-    return DEFAULT_EVIDENCE if DEFAULT_EVIDENCE.is_dir() else None
 
 
 def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]:
@@ -111,7 +118,119 @@ def _is_cell(id_: str) -> bool:
     return True
 
 
-def _command(request: Request) -> str:
-    """What goes into the evidence of each try."""
-    named = [word for text in request.remedies for word in ("--try-remedies", text)]
-    return own_command("hardware_compatibility_reporter", named)
+# What came of it, as text, Markdown and JSON (`schemas/remedies.json`)
+
+
+def remedies_text(cells: Sequence[CellTried], folder: str, width: int) -> str:
+    """Each cell with what was tried, the smallest change that turned it, and how it is applied."""
+    lines: list[str] = []
+    for one in cells:
+        lines += [*folded("", one_line(one.cell.id), width=width), *labelled(_said_of(one), width=width), ""]
+    works = sum(1 for one in cells if one.works)
+    already = f", {works} work as they are" if works else ""
+    lines += folded("Turned     ", f"{_turned(cells)} of {len(cells)} cell(s){already}", width=width)
+    lines += folded("Evidence   ", f"{folder} (of its own: nothing in it counts for a cell as it is)", width=width)
+    return "\n".join(lines)
+
+
+def remedies_markdown(cells: Sequence[CellTried], folder: str) -> str:
+    """The same as Markdown, with a heading for each cell."""
+    head = f"{_turned(cells)} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}."
+    lines = ["# Remedies", "", head]
+    for one in cells:
+        said = [(label, code(text) if label == "write" else markdown(text)) for label, text in _said_of(one)]
+        lines += ["", f"## {code(one.cell.id)}", "", *(f"- {markdown(label)}: {text}" for label, text in said)]
+    return "\n".join(lines)
+
+
+def _turned(cells: Sequence[CellTried]) -> int:
+    return sum(1 for one in cells if one.smallest)
+
+
+def _said_of(one: CellTried) -> list[tuple[str, str]]:
+    """What is told of a cell: labels and texts."""
+    if one.works:
+        return [("works as it is", f"level {one.level}, nothing to remedy")]
+    if one.problem:
+        return [("not measured", one_line(one.problem))]
+    said = [("as it is", one_line(f"{one.error_type}: {one.why}"))]
+    for tried in one.tried:
+        what = "; ".join(tried.conditions) if tried.state is State.TURNED else one_line(tried.why)
+        came_to = f"{_SAID[tried.state]} (level {tried.level}, {tried.seconds:.0f} s)"
+        said.append((tried.step.id, f"{came_to}: {what}" if what else came_to))
+    found = one.smallest
+    if found is None:
+        return [*said, ("none of them turned it" if one.tried else "no remedy", one.kind_reason)]
+    remedy = found.step.remedy
+    said += [
+        ("smallest", f"{found.step.id}, {remedy.says}"),
+        ("write", write_of(found)),
+        ("cost", "; ".join(f"{name}: {remedy.cost[name]}" for name in COSTS)),
+    ]
+    if one.not_tried:
+        said.append(("not tried", f"{', '.join(one.not_tried)}: no smaller change"))
+    return said
+
+
+def write_of(one: Tried) -> str:
+    """What a user writes to apply a remedy; names are quoted for a shell where it is a command."""
+    cell = one.step.cell
+    text = one.step.remedy.write
+    if not text.startswith("python "):
+        return text
+    places = {"{model}": cell.model, "{target}": str(cell.target), "{precision}": cell.precision}
+    return " ".join(shlex.quote(places.get(word, word)) for word in text.split())
+
+
+def remedies_json(cells: Sequence[CellTried], folder: str, timestamp: str) -> str:
+    """All of it as data."""
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "timestamp": timestamp,
+        "folder": folder,
+        "turned": _turned(cells),
+        "cells": [cell_to_dict(one) for one in cells],
+    }
+    return json_text(data, indent=1, ascii_alone=True)
+
+
+def cell_to_dict(one: CellTried) -> dict[str, Any]:
+    """A cell as data."""
+    found = one.smallest
+    return {
+        "cell": one.cell.id,
+        "works": one.works,
+        "level": str(one.level),
+        "check": one.check,
+        "error_type": one.error_type,
+        "why": one_line(one.why),
+        "failure": one.kind,
+        "reason": one.kind_reason,
+        "problem": one_line(one.problem),
+        "tried": [_tried_to_dict(each) for each in one.tried],
+        "not_tried": list(one.not_tried),
+        "smallest": found.step.id if found else None,
+        "write": write_of(found) if found else None,
+    }
+
+
+def _tried_to_dict(one: Tried) -> dict[str, Any]:
+    remedy = one.step.remedy
+    return {
+        "remedy": one.step.id,
+        "says": remedy.says,
+        "size": remedy.size,
+        "likely": one.step.likely,
+        "cell": one.step.cell.id,
+        "changed": one.step.changes.text,
+        "leaves_out": list(remedy.leaves_out),
+        "state": str(one.state),
+        "level": str(one.level),
+        "error_type": one.error_type,
+        "why": one_line(one.why),
+        "conditions": [one_line(text) for text in one.conditions],
+        "cost": {name: remedy.cost[name] for name in COSTS},
+        "evidence": one.evidence,
+        "run": one.run_id,
+        "seconds": round(one.seconds, 1),
+    }

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 
 from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Level
 from generators.models.classifier import classify_type
 from generators.models.libraries import is_known, known_types
 from hardware.backends.factory import backend_class
@@ -40,6 +39,7 @@ from hwcompat.plugins.triage.repro.source import ModelSource, model_source
 
 from .repro_judgement import Judgement, judge
 from .repro_text import Issue, issue_text, story_of, title_of
+from .run_before import as_run_before
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
@@ -85,12 +85,11 @@ def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> Repro:
     inventory = inventory_here()
     if absent := why_absent(cell.target, inventory):
         raise UsageError(f"{cell.target} isn't here, and a script has to be seen failing", why=absent)
-    lines = tuple(line for line in evidence.checks if line.cell_id == cell.id) if evidence else ()
-    runs = tuple(run for run in evidence.runs if any(one.cell_id == cell.id for one in run.plan)) if evidence else ()
-    checks = failing_checks(lines)
-    if lines and not checks:
+    known = as_run_before(cell, evidence)
+    checks = failing_checks(known.lines)
+    if known.lines and not checks:
         raise NothingMatched(f"no check of {cell} failed in its latest run", fix="Name a cell that fails.")
-    planned = _planned(cell, runs, lines)
+    planned = _planned(known)
     source = model_source(planned.text)
     _empty(folder)
     note(f"running {', '.join(checks) or 'the suite'} of {cell} again, watched …")
@@ -106,7 +105,7 @@ def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> Repro:
     if captured.refused or captured.step is None:
         shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(f"{captured.check} of {cell} cannot be shown by a script", why=captured.refused)
-    return _written(cell, captured, source, folder, planned, runs, limit)
+    return _written(cell, captured, source, folder, planned, known.runs, limit)
 
 
 def failing_checks(lines: Sequence[CheckLine]) -> tuple[str, ...]:
@@ -124,14 +123,13 @@ def _evidence(request: Request) -> Evidence | None:
     return read_folder(DEFAULT_EVIDENCE) if DEFAULT_EVIDENCE.is_dir() else None
 
 
-def _planned(cell: Cell, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> PlannedSuite:
+def _planned(known: ExpiredCell) -> PlannedSuite:
     """The suite of the cell as it is made now."""
-    if not lines and not is_known(cell.model):
+    cell = known.cell
+    if not known.lines and not is_known(cell.model):
         raise ModelError(f"{echo(cell.model)} is no model type", fix=did_you_mean(cell.model, known_types()))
-    newest = tuple(sorted(runs, key=lambda run: run.started_at, reverse=True))
-    asked = ExpiredCell(cell=cell, level=Level.UNKNOWN, reasons=(), runs=newest, lines=tuple(lines))
     try:
-        return plan_again(asked, (), (), load_rules(), inventory_here())
+        return plan_again(known, (), (), load_rules(), inventory_here())
     except ModelError as error:
         task = classify_type(cell.model).task if is_known(cell.model) else cell.task
         if not error.fix and task != cell.task:
@@ -184,8 +182,7 @@ def _written(
     write_whole(folder / SCRIPT, text)
     tidy(captured, folder)
     issue = Issue(cell=cell, captured=captured, shown=shown, judgement=judgement, title=title, story=story)
-    run = max(runs, key=lambda one: one.started_at, default=None)
-    write_whole(folder / README, issue_text(issue, text, run))
+    write_whole(folder / README, issue_text(issue, text, next(iter(runs), None)))
     return Repro(folder=folder, captured=captured, shown=shown, judgement=judgement)
 
 
