@@ -16,15 +16,15 @@ from hardware.errors import HwCompatError, NothingMatched, echo
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import new_run_id, now
-from hardware.front_door import note, terminal_width
+from hardware.front_door import note
 from hardware.own_commands import own_command
 from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
-from hardware.plain_text import folded, json_text, labelled, one_line
+from hardware.plain_text import json_text, one_line
 from hwcompat.plugins.triage.remedies.trying import CellTried, State, Tried, Workplace, try_cell
 from reports.delivery import print_or_write
 from reports.finding import COSTS
 from reports.request import Request
-from reports.text import code, markdown
+from reports.text import code, markdown, markdown_table
 
 FOLDER = OUTPUT / "remedies"
 """Where tries leave their evidence: one folder for each run, apart from the user's evidence."""
@@ -62,10 +62,8 @@ def try_remedies(request: Request) -> int:
         found.append(try_cell(cell, place, here=here, on_note=note))
     if request.format == "json":
         text, name = remedies_json(found, str(folder), now()), "remedies.json"
-    elif request.format == "markdown":
-        text, name = remedies_markdown(found, str(folder)), "remedies.md"
     else:
-        text, name = remedies_text(found, str(folder), terminal_width()), "remedies.txt"
+        text, name = remedies_markdown(found, str(folder)), "remedies.md"
     print_or_write(f"{text}\n", request.output_dir, name)
     return exit_code(found)
 
@@ -118,28 +116,18 @@ def _is_cell(id_: str) -> bool:
     return True
 
 
-# What came of it, as text, Markdown and JSON (`schemas/remedies.json`)
-
-
-def remedies_text(cells: Sequence[CellTried], folder: str, width: int) -> str:
-    """Each cell with what was tried, the smallest change that turned it, and how it is applied."""
-    lines: list[str] = []
-    for one in cells:
-        lines += [*folded("", one_line(one.cell.id), width=width), *labelled(_said_of(one), width=width), ""]
-    works = sum(1 for one in cells if one.works)
-    already = f", {works} work as they are" if works else ""
-    lines += folded("Turned     ", f"{_turned(cells)} of {len(cells)} cell(s){already}", width=width)
-    lines += folded("Evidence   ", f"{folder} (of its own: nothing in it counts for a cell as it is)", width=width)
-    return "\n".join(lines)
+# What came of it, as Markdown and JSON (`schemas/remedies.json`)
 
 
 def remedies_markdown(cells: Sequence[CellTried], folder: str) -> str:
-    """The same as Markdown, with a heading for each cell."""
-    head = f"{_turned(cells)} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}."
-    lines = ["# Remedies", "", head]
+    """A heading for each cell, a table of what was tried, the smallest change that turned it, and how to apply it."""
+    lines = [
+        "# Remedies",
+        "",
+        f"{_turned(cells)} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}.",
+    ]
     for one in cells:
-        said = [(label, code(text) if label == "write" else markdown(text)) for label, text in _said_of(one)]
-        lines += ["", f"## {code(one.cell.id)}", "", *(f"- {markdown(label)}: {text}" for label, text in said)]
+        lines += ["", f"## {code(one.cell.id)}", "", *_cell_markdown(one)]
     return "\n".join(lines)
 
 
@@ -147,29 +135,33 @@ def _turned(cells: Sequence[CellTried]) -> int:
     return sum(1 for one in cells if one.smallest)
 
 
-def _said_of(one: CellTried) -> list[tuple[str, str]]:
-    """What is told of a cell: labels and texts."""
+def _cell_markdown(one: CellTried) -> list[str]:
     if one.works:
-        return [("works as it is", f"level {one.level}, nothing to remedy")]
+        return [f"Works as it is: level {one.level}, nothing to remedy."]
     if one.problem:
-        return [("not measured", one_line(one.problem))]
-    said = [("as it is", one_line(f"{one.error_type}: {one.why}"))]
-    for tried in one.tried:
-        what = "; ".join(tried.conditions) if tried.state is State.TURNED else one_line(tried.why)
-        came_to = f"{_SAID[tried.state]} (level {tried.level}, {tried.seconds:.0f} s)"
-        said.append((tried.step.id, f"{came_to}: {what}" if what else came_to))
+        return [f"Not measured: {markdown(one.problem)}"]
+    lines = [f"As it is: {code(one.error_type)}, {markdown(one.why)}"]
+    if one.tried:
+        rows = [(code(tried.step.id), markdown(_came_to(tried))) for tried in one.tried]
+        lines += ["", markdown_table(("remedy", "what came of it"), rows), ""]
     found = one.smallest
     if found is None:
-        return [*said, ("none of them turned it" if one.tried else "no remedy", one.kind_reason)]
+        return [*lines, f"{'None of them turned it' if one.tried else 'No remedy'}: {markdown(one.kind_reason)}"]
     remedy = found.step.remedy
-    said += [
-        ("smallest", f"{found.step.id}, {remedy.says}"),
-        ("write", write_of(found)),
-        ("cost", "; ".join(f"{name}: {remedy.cost[name]}" for name in COSTS)),
+    lines += [
+        f"- smallest change: {code(found.step.id)}, {markdown(remedy.says)}",
+        f"- write: {code(write_of(found))}",
+        f"- cost: {markdown('; '.join(f'{name}: {remedy.cost[name]}' for name in COSTS))}",
     ]
     if one.not_tried:
-        said.append(("not tried", f"{', '.join(one.not_tried)}: no smaller change"))
-    return said
+        lines.append(f"- not tried, since no smaller change: {', '.join(map(code, one.not_tried))}")
+    return lines
+
+
+def _came_to(one: Tried) -> str:
+    said = f"{_SAID[one.state]} (level {one.level}, {one.seconds:.0f} s)"
+    what = "; ".join(one.conditions) if one.state is State.TURNED else one_line(one.why)
+    return f"{said}: {what}" if what else said
 
 
 def write_of(one: Tried) -> str:
