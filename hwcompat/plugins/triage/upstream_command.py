@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,20 +15,35 @@ from generators.models.catalog import load_catalog, source_names
 from generators.options import Options
 from hardware.backends.factory import backend_class, detect_best_backend, resolve_target
 from hardware.basic_detection import inventory_here
-from hardware.errors import UsageError
+from hardware.cell import Cell
+from hardware.detection import HardwareInfo
+from hardware.errors import NothingMatched, UsageError
+from hardware.evidence.machine import machine_label
+from hardware.evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine, Subject
+from hardware.evidence.versions import versions_of
+from hardware.evidence.writer import EvidenceWriter, new_run_id, now
 from hardware.front_door import INTERRUPTED, terminal_width
 from hardware.plain_text import one_line
 from hardware.target import Target
 from hardware.testing.progress import counted
-from hwcompat.plugins.triage.upstream.checkout import agree_with_installed, read_checkout
-from hwcompat.plugins.triage.upstream.device_spec import torch_backend
-from hwcompat.plugins.triage.upstream.session import UpstreamResult, run_upstream
+
+from .upstream.checkout import Checkout, agree_with_installed, read_checkout
+from .upstream.children import FileRun, UpstreamTest, run_file
+from .upstream.device_spec import torch_backend
+
+TASK = "upstream-tests"
+"""Stands for a task in the ids of cells: transformers tests all classes of a type in one file."""
+
+UNSEEN = "where it computed: transformers' tests don't prove placement; they only read which device to use"
 
 _MOST_SHOWN = 20
 
 
 def report_upstream(asked: Options, folder: Path, command: str) -> int:
-    """Run the tests and say what they came to; returns the exit code: that of the worst of them."""
+    """Run the tests and say what they came to; returns the exit code: that of the worst of them.
+
+    Raises what `run_file` does, then without a line of evidence; `OutputError` where evidence can't be written.
+    """
     _check(asked)
     checkout = read_checkout(folder)
     agree_with_installed(checkout)
@@ -33,30 +51,35 @@ def report_upstream(asked: Options, folder: Path, command: str) -> int:
     catalog = load_catalog()
     paths = {name: checkout.tests_of(source_names(name)) for name in asked.models if catalog.config_class(name)}
     inventory = inventory_here()
-    results = []
+    codes = []
     for name, path in paths.items():
         for target in targets:
             click.echo(f"note: {path.name} on {target} …", err=True)
-            result = run_upstream(
-                checkout,
-                path,
-                name,
-                target,
-                inventory,
-                evidence=asked.evidence,
-                command=command,
-                machine=asked.machine,
-                timeout_s=asked.timeout or backend_class(target.name).DEADLINE_S,
-                pytest_arguments=asked.pytest_arguments,
-                on_test=_show,
-            )
-            results.append(result)
-            click.echo(upstream_text(result))
-            if result.interrupted:
+            cell = Cell(model=name, task=TASK, target=target)
+            writer = EvidenceWriter(asked.evidence, new_run_id())
+            started_at = now()
+            try:
+                run = run_file(
+                    checkout,
+                    path,
+                    target,
+                    timeout_s=asked.timeout or backend_class(target.name).DEADLINE_S,
+                    pytest_arguments=asked.pytest_arguments,
+                    on_test=_show,
+                )
+            except BaseException:
+                writer.close()
+                writer.path.unlink(missing_ok=True)
+                raise
+            machine = asked.machine or machine_label()
+            write_run(writer, run, cell, checkout, inventory, started_at=started_at, command=command, machine=machine)
+            codes.append(_exit_code(run))
+            click.echo(_text(run, cell, checkout, writer.path))
+            if run.interrupted:
                 click.echo("error: interrupted: what was done is kept, the rest is not_run", err=True)
                 return INTERRUPTED
     click.echo("A second opinion: it makes no level, and no pass of a check.", err=True)
-    return max((result.exit_code for result in results), key=lambda code: (code == 1, code))
+    return max(codes, key=lambda code: (code == 1, code))
 
 
 def _check(asked: Options) -> None:
@@ -82,21 +105,94 @@ def _show(name: str) -> None:
         click.echo(f"\r\x1b[K{one_line(name, longest=terminal_width() - 1)}", nl=False, err=True)
 
 
-def upstream_text(result: UpstreamResult) -> str:
+def _exit_code(run: FileRun) -> int:
+    """1 where a test failed or wasn't reached, 5 where none passed or failed, else 0."""
+    unreached = ("not_reached", "device_lost", "interrupted")
+    if run.failures or any(test.error_type in unreached for test in run.tests):
+        return 1
+    return 0 if any(test.outcome is Outcome.PASSED for test in run.tests) else NothingMatched.exit_code
+
+
+def _text(run: FileRun, cell: Cell, checkout: Checkout, evidence: Path) -> str:
     """The counts, each failure with what it said, why tests were left out, and where the evidence lies."""
-    why: dict[str, int] = {}
-    for test in result.tests:
-        if str(test.outcome) == "not_run":
-            why[test.error_type] = why.get(test.error_type, 0) + 1
+    why = Counter(test.error_type for test in run.tests if test.outcome is Outcome.NOT_RUN)
     left_out = f" ({', '.join(f'{number} {name}' for name, number in sorted(why.items()))})" if why else ""
+    device = run.session.get("torch_device", "")
     lines = [
-        f"{result.model} on {result.target}: {counted(result.counts)}{left_out}",
-        f"  {result.library}, {len(result.tests)} tests, torch_device {result.device}",
+        f"{cell.model} on {cell.target}: {counted(Counter(test.outcome for test in run.tests))}{left_out}",
+        f"  transformers {checkout.version}, {len(run.tests)} tests, torch_device {device}",
     ]
     lines += [
         f"  {test.outcome}  {one_line(test.name)}: {one_line(test.message, longest=160)}"
-        for test in result.failures[:_MOST_SHOWN]
+        for test in run.failures[:_MOST_SHOWN]
     ]
-    if len(result.failures) > _MOST_SHOWN:
-        lines.append(f"  and {len(result.failures) - _MOST_SHOWN} more failures, which the evidence names")
-    return "\n".join([*lines, f"  evidence: {result.evidence}"])
+    if len(run.failures) > _MOST_SHOWN:
+        lines.append(f"  and {len(run.failures) - _MOST_SHOWN} more failures, which the evidence names")
+    return "\n".join([*lines, f"  evidence: {evidence}"])
+
+
+def write_run(
+    writer: EvidenceWriter,
+    run: FileRun,
+    cell: Cell,
+    checkout: Checkout,
+    inventory: HardwareInfo,
+    *,
+    started_at: str,
+    command: str,
+    machine: str,
+) -> None:
+    """Write the tests of a file as a run of another origin: its line, one for each test, and the end."""
+    suite_hash = hashlib.sha256(run.path.read_bytes()).hexdigest()[:16]
+    planned = PlannedCell(
+        cell_id=cell.id,
+        checks=tuple(test.name for test in run.tests),
+        suite=run.path.name,
+        suite_hash=suite_hash,
+        subject=Subject.TINY,
+    )
+    writer.write(
+        RunLine(
+            run_id=writer.run_id,
+            started_at=started_at,
+            command=command,
+            machine=machine,
+            inventory=inventory.to_dict(),
+            versions=versions_of(inventory),
+            plan=(planned,),
+            isolation="the tests of a file share a process; after a crash or a timeout a new one goes on",
+            origin=Origin.TRANSFORMERS,
+        )
+    )
+    conditions = {"tests of": f"transformers {checkout.version}", "torch_device": run.session["torch_device"]}
+    for test in run.tests:
+        writer.write(
+            CheckLine(
+                run_id=writer.run_id,
+                cell_id=cell.id,
+                check_name=test.name,
+                outcome=test.outcome,
+                subject=Subject.TINY,
+                requested_target=str(cell.target),
+                precision=cell.precision,
+                model=cell.model,
+                task=cell.task,
+                suite_hash=suite_hash,
+                started_at=now(),
+                duration_s=test.duration_s,
+                conditions=conditions,
+                error_type=test.error_type,
+                error_message=test.message,
+                traceback=test.traceback,
+                origin=Origin.TRANSFORMERS,
+                **_where(test, cell, run),
+            )
+        )
+    writer.end("interrupted" if run.interrupted else "done", Counter(str(test.outcome) for test in run.tests))
+    writer.close()
+
+
+def _where(test: UpstreamTest, cell: Cell, run: FileRun) -> dict[str, Any]:
+    if test.outcome not in (Outcome.PASSED, Outcome.FAILED):
+        return {"actual_target": None}
+    return {"actual_target": str(cell.target), "accelerator": run.session.get("device_name"), "unseen": UNSEEN}

@@ -25,12 +25,6 @@ class Checkout:
     folder: Path
     version: str
 
-    @property
-    def settings(self) -> Path | None:
-        """The file with its settings of pytest; None where it has none."""
-        path = self.folder / "pyproject.toml"
-        return path if path.is_file() else None
-
     def tests_of(self, names: Sequence[tuple[str, str]]) -> Path:
         """The file with the tests of a model: the first `tests/models/<folder>/test_modeling_<module>.py` that is
         there for a pair of `names`, or the only one of the first module's name in any folder. Raises `ModelError`."""
@@ -72,17 +66,13 @@ def read_checkout(folder: Path) -> Checkout:
 def agree_with_installed(checkout: Checkout) -> None:
     """Raises `UsageError`, naming both, where another version than the checkout's is installed: its tests would be of
     another library than the one that models are run with here."""
-    from packaging.version import InvalidVersion, Version
+    from packaging.utils import canonicalize_version
 
     try:
         installed = importlib.metadata.version(LIBRARY)
     except importlib.metadata.PackageNotFoundError as error:
         raise UsageError(f"{LIBRARY} isn't installed, so its tests have nothing to test") from error
-    try:
-        same = Version(installed) == Version(checkout.version)
-    except InvalidVersion:
-        same = installed == checkout.version
-    if not same:
+    if canonicalize_version(installed) != canonicalize_version(checkout.version):
         raise UsageError(
             f"the checkout is {LIBRARY} {checkout.version}, and {installed} is installed",
             why="tests of one version say nothing of another",

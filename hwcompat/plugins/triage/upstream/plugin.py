@@ -14,12 +14,9 @@ over       `code`: pytest's exit code
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
 import json
 import os
-import signal
 import time
 import tomllib
 from collections.abc import Generator, Iterator, Sequence
@@ -31,6 +28,7 @@ import pytest
 
 from hardware.errors import BackendUnavailable, HwCompatError
 from hardware.evidence.record import Outcome
+from hardware.process import die_with_parent
 
 from .device_spec import SPEC_VARIABLE
 
@@ -43,7 +41,6 @@ FAILED = "upstream_test_failed"
 NEEDS_NETWORK = "needs_network"
 SKIPPED = "skipped"
 
-_PR_SET_PDEATHSIG = 1
 _NETWORK = Path(__file__).with_name("network.toml")
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TRACEBACK = 12_000
@@ -237,22 +234,12 @@ def _prepared(target: str) -> dict[str, Any]:
     }
 
 
-_RECORDERS: list[UpstreamRecorder] = []
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests() -> None:
-    """Before any conftest, so that the library that is tested is the installed one."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # on Linux: don't outlive the caller
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Record what this session's tests come to; before any conftest, so that the installed library is tested."""
+    die_with_parent(os.getppid())
     left = os.environ.get(LEFT_VARIABLE)
     names = json.loads(Path(left).read_text(encoding="utf-8")) if left else None
     recorder = UpstreamRecorder(Path(os.environ[RECORD_VARIABLE]), names)
     prepare(recorder, os.environ[TARGET_VARIABLE])
-    _RECORDERS.append(recorder)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Record what this session's tests come to."""
-    for recorder in _RECORDERS:
-        config.pluginmanager.register(recorder)
+    early_config.pluginmanager.register(recorder)
