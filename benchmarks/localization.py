@@ -27,7 +27,7 @@ from hardware.backends.factory import get_backend
 from hardware.evidence.writer import now
 from hardware.output_masks import masks_of
 from hardware.testing import reference
-from hwcompat.plugins.triage.localization.child import built, subject_of
+from hwcompat.plugins.triage.localization.cells import built, subject_of
 from hwcompat.plugins.triage.localization.comparing import padding_of
 from hwcompat.plugins.triage.localization.graphs import GraphRuns, localize_graph
 from hwcompat.plugins.triage.localization.modules import localize_modules

@@ -19,7 +19,7 @@ from hwcompat.plugins.triage.localization.comparing import error_of, padding_of
 from hwcompat.plugins.triage.localization.graphs import GraphRuns, Node, localize_graph
 from hwcompat.plugins.triage.localization.modules import localize_modules
 from hwcompat.plugins.triage.localization.result import Finding, Localization, Place
-from hwcompat.plugins.triage.localization.traced import Traced, TracedValues
+from hwcompat.plugins.triage.localization.traced import TracedValues
 from hwcompat.plugins.triage.localize_command import exit_code, localization_json, localization_markdown
 
 TOLERANCE = 2e-5
@@ -210,7 +210,7 @@ class Chain(GraphRuns):
 
 def graph(runs: Chain) -> Localization:
     right = Chain()._values("")
-    traced = TracedValues([Traced(values=one, module="", operator="") for one in right.values()], [])
+    traced = TracedValues(right.values(), [])
     return localize_graph(
         runs, traced, {"y": right["c"]}, cell="c", tolerance=TOLERANCE, precision="float32", masks={}
     )
@@ -296,7 +296,7 @@ def test_the_first_line_says_where_and_foreign_text_is_no_markup() -> None:
 
 
 def test_what_can_not_be_localized_is_refused_with_the_next_step() -> None:
-    from hwcompat.plugins.triage.localization.asking import checked_cell
+    from hwcompat.plugins.triage.localization.cells import checked_cell
 
     with pytest.raises(UsageError, match="cpu"):
         checked_cell("bert/fill-mask/cup/float32")

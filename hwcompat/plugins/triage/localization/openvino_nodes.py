@@ -39,9 +39,7 @@ class OpenVINORuns(GraphRuns):
         self._inputs = dict(inputs)
         self._device, self._options = device, dict(options)
         model = self._read(file)
-        self._results = {
-            _tensor(port.get_node().input(0).get_source_output()): _output_name(port) for port in model.outputs
-        }
+        self._results = {_taken_by(port): _output_name(port) for port in model.outputs}
         self.nodes = [
             Node(
                 name=node.get_friendly_name(),
@@ -50,8 +48,7 @@ class OpenVINORuns(GraphRuns):
                 takes=tuple(_tensor(one.get_source_output()) for one in node.inputs() if not _is_constant(one)),
                 gives=tuple(_tensor(one) for one in node.outputs()),
             )
-            for node in model.get_ordered_ops()
-            if node.get_type_name() not in _SILENT
+            for node in _speaking(model)
         ]
 
     def on_cpu(self) -> Values:
@@ -64,22 +61,17 @@ class OpenVINORuns(GraphRuns):
         import openvino
 
         model = self._read(self._device_file)
-        known = dict(given)
-        parameters: dict[str, Any] = {}
-        ports = [one for node in _speaking(model) for one in node.outputs() if _tensor(one) in known]
-        results = []
+        ports = [one for node in _speaking(model) for one in node.outputs() if _tensor(one) in given]
+        parameters, results = [], []
         for port in ports:
-            name = _tensor(port)
-            value = known[name]
-            parameter = openvino.opset13.parameter(list(value.shape), port.get_element_type())
+            parameter = openvino.opset13.parameter(list(given[_tensor(port)].shape), port.get_element_type())
             for taker in list(port.get_target_inputs()):
                 taker.replace_source_output(parameter.output(0))
-            parameters[name] = parameter
+            parameters.append(parameter)
             results.append(openvino.opset13.result(port))
-        cut = openvino.Model(results, [*model.get_parameters(), *parameters.values()], "apart")
-        compiled = self._core.compile_model(cut, self._device, self._options)
-        arrays = [*self._arrays(model), *(np.asarray(known[name], order="C") for name in parameters)]
-        got = compiled(arrays)
+        cut = openvino.Model(results, [*model.get_parameters(), *parameters], "apart")
+        arrays = [*self._arrays(model), *(np.asarray(given[_tensor(port)], order="C") for port in ports)]
+        got = self._core.compile_model(cut, self._device, self._options)(arrays)
         return {_tensor(port): np.array(got[number]) for number, port in enumerate(ports)}
 
     def outputs(self, values: Values) -> dict[str, Array]:
@@ -92,8 +84,7 @@ class OpenVINORuns(GraphRuns):
 
     def _read(self, file: Path) -> Any:
         model = self._core.read_model(file)
-        shapes = {port: list(self._inputs[_input_name(port, self._inputs)].shape) for port in model.inputs}
-        model.reshape(shapes)
+        model.reshape(dict(zip(model.inputs, (list(one.shape) for one in self._arrays(model)), strict=True)))
         return model
 
     def _arrays(self, model: Any) -> list[Array]:
@@ -101,22 +92,15 @@ class OpenVINORuns(GraphRuns):
 
     def _exposed(self, file: Path, device: str, options: Mapping[str, str]) -> Values:
         model = self._read(file)
-        ports = [one for node in _speaking(model) for one in node.outputs()]
-        model.add_outputs(ports)
+        model.add_outputs([one for node in _speaking(model) for one in node.outputs()])
         got = self._core.compile_model(model, device, dict(options))(self._arrays(model))
-        found = {
-            _tensor(port.get_node().input(0).get_source_output()): np.array(got[number])
-            for number, port in enumerate(model.outputs)
-        }
-        return found
+        return {_taken_by(port): np.array(got[number]) for number, port in enumerate(model.outputs)}
 
 
 def module_of(name: str) -> str:
     """The module that the converter names a node after: `__module.model.encoder/aten::add/Add` is of `encoder`."""
     head = name.partition("/")[0]
-    if not head.startswith("__module."):
-        return ""
-    return head.removeprefix("__module.").removeprefix("model.")
+    return head.removeprefix("__module.").removeprefix("model.") if head.startswith("__module.") else ""
 
 
 def _speaking(model: Any) -> list[Any]:
@@ -129,6 +113,11 @@ def _is_constant(port: Any) -> bool:
 
 def _tensor(port: Any) -> str:
     return f"{port.get_node().get_friendly_name()}:{port.get_index()}"
+
+
+def _taken_by(result: Any) -> str:
+    """The tensor that an output of the model takes."""
+    return _tensor(result.get_node().input(0).get_source_output())
 
 
 def _input_name(port: Any, inputs: Mapping[str, Any]) -> str:

@@ -1,9 +1,8 @@
-"""Every tensor that a module computes in float64, with the module and operator that it comes from."""
+"""Every tensor that a module computes in float64, to be found by its values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,32 +21,21 @@ FOUND = 1e-4
 """The largest error of a value of a graph that counts as one of torch's: what an export may be off by."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traced:
-    """One tensor of the reference: its values, the path of the module that was computing, and the operator."""
-
-    values: Array
-    module: str
-    operator: str
-
-
 class TracedValues:
     """The tensors of one float64 pass, found by their values."""
 
-    def __init__(self, tensors: Sequence[Traced], padding: Sequence[Array]) -> None:
+    def __init__(self, tensors: Iterable[Array], padding: Sequence[Array]) -> None:
         self._padding = padding
-        self._by_size: dict[int, list[Traced]] = {}
+        self._by_size: dict[int, list[Array]] = {}
         for one in tensors:
-            self._by_size.setdefault(one.values.size, []).append(one)
+            self._by_size.setdefault(one.size, []).append(one)
 
-    def find(self, values: Array) -> Traced | None:
-        """The reference's tensor with these values in this order, whatever its axes are; None where there is none."""
-        for one in self._by_size.get(values.size, ()):
-            wanted = one.values.reshape(values.shape)
-            error = error_of(values, wanted, precision="float32", tolerance=FOUND, padding=self._padding)
-            if error is not None and error <= FOUND:
-                return one
-        return None
+    def has(self, values: Array) -> bool:
+        """Whether the reference has a tensor with these values in this order, whatever its axes are."""
+        how: dict[str, Any] = {"precision": "float32", "tolerance": FOUND, "padding": self._padding}
+        wanted = (one.reshape(values.shape) for one in self._by_size.get(values.size, ()))
+        errors = (error_of(values, one, **how) for one in wanted)
+        return any(error is not None and error <= FOUND for error in errors)
 
 
 def traced_values(
@@ -59,38 +47,19 @@ def traced_values(
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    kept: list[Traced] = []
-    stack: list[str] = [""]
-
-    def keep(one: Any, operator: str) -> None:
-        if isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel() > 1:
-            kept.append(Traced(values=to_arrays({"": one})[""].copy(), module=stack[-1], operator=operator))
+    kept = [np.asarray(one) for one in inputs.values() if one.size > 1]  # graphs hand on what they are given
 
     class Keeping(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            for one in out if isinstance(out, tuple | list) else (out,):
-                keep(one, str(func).removesuffix(".default"))
-            for one in _inside(func, args, kwargs or {}, out):
-                keep(one, f"inside {func}".removesuffix(".default"))
+            for one in (*(out if isinstance(out, tuple | list) else (out,)), *_inside(func, args, kwargs or {}, out)):
+                if isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel() > 1:
+                    kept.append(to_arrays({"": one})[""].copy())
             return out
 
-    def leave(*_: Any) -> None:
-        stack.pop()
-
-    handles = []
-    for name, module in model.named_modules():
-        before = module.register_forward_pre_hook(lambda *_, name=name: stack.append(name))
-        handles += [before, module.register_forward_hook(leave)]
-    try:
-        with sdpa_kernel(SDPBackend.MATH), Keeping():
-            outputs = reference.float64_outputs(model, inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    # What the model is given, too: graphs hand it on.
-    given = [Traced(values=np.asarray(one), module="", operator="input") for one in inputs.values() if one.size > 1]
-    return TracedValues([*given, *kept], padding), outputs
+    with sdpa_kernel(SDPBackend.MATH), Keeping():
+        outputs = reference.float64_outputs(model, inputs)
+    return TracedValues(kept, padding), outputs
 
 
 def _inside(func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> list[Any]:
