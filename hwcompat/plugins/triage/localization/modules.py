@@ -75,21 +75,18 @@ def localize_modules(
         wrong = [step for step in corrected.steps if step.is_beyond(tolerance)]
         if wrong or found.is_whole:
             break
-    kept = wrong
-    if wrong and control is not None:
-        beside = _compared(control(), calls, inputs, corrected=True, **how)
-        rounded = {step.id for step in beside.steps if step.is_beyond(tolerance)}
-        kept = [step for step in wrong if step.id not in rounded]
+    beside = _compared(control(), calls, inputs, corrected=True, **how) if wrong and control else Pass()
+    rounded = {step.id for step in beside.steps if step.is_beyond(tolerance)}
+    kept = [step for step in wrong if step.id not in rounded]
     place = _places(ordinary.steps, corrected.steps)
-    gave = [step for step in ordinary.steps if step.part is None and step.place.error is not None]
-    worst = max(gave, key=lambda step: step.place.error or 0.0, default=None)
+    worst = max(ordinary.gave, key=lambda step: step.place.error or 0.0, default=None)
     compared = {step.key for step in corrected.steps if step.place.error is not None}
     found = replace(
         found,
         largest=place(worst) if worst else None,
         compared=len(compared),
         left_out=len((set(calls) | corrected.left_out) - compared),
-        notes=_notes(found, ordinary.steps),
+        notes=_notes(found, ordinary.gave),
     )
     if wrong:
         rounding = found.is_whole and runnable.precision != "float32" and control is None
@@ -132,6 +129,11 @@ class Pass:
     steps: list[Step] = field(default_factory=list)
     left_out: set[Key] = field(default_factory=set)
 
+    @property
+    def gave(self) -> list[Step]:
+        """What modules gave, as far as it was compared."""
+        return [step for step in self.steps if step.part is None and step.place.error is not None]
+
 
 def _places(ordinary: Sequence[Step], corrected: Sequence[Step]) -> Callable[[Step], Place]:
     """Gives a step's place with its errors in both passes, and that of what its call was handed."""
@@ -152,9 +154,9 @@ def _places(ordinary: Sequence[Step], corrected: Sequence[Step]) -> Callable[[St
     return place
 
 
-def _notes(found: Localization, ordinary: Sequence[Step]) -> tuple[str, ...]:
+def _notes(found: Localization, gave: Sequence[Step]) -> tuple[str, ...]:
     """What has to be said of watching itself: hooks switch torch's fused paths off."""
-    outputs = [step.place.error or 0.0 for step in ordinary if step.part is None and not step.place.name]
+    outputs = [step.place.error or 0.0 for step in gave if not step.place.name]
     watched = max(outputs, default=0.0)
     if outputs and found.is_whole is not (watched <= found.tolerance) and math.isfinite(watched):
         return (
@@ -204,12 +206,11 @@ def _compared(
     inputs: Mapping[str, Array],
     *,
     corrected: bool,
-    tolerance: float,
-    padding: Sequence[Array],
-    finite: bool,
     progress: Callable[[str], None] = lambda _: None,
+    **how: Any,
 ) -> Pass:
-    """Compare a pass with what was recorded; with `corrected` every module is given the reference's values."""
+    """Compare a pass with what was recorded, as `error_of` does with `how`; with `corrected` every module is given
+    the reference's values."""
     import torch
 
     found = Pass()
@@ -219,26 +220,9 @@ def _compared(
     def hold(key: Key, got: Tensors, want: Tensors, call: Call, part: str | None) -> None:
         label = "" if part is None else f" that it hands to {part.removeprefix(f'{key[0]}.')}"
         for name in (name for name in got if name in want):
-            arrays = to_arrays({"got": got[name], "want": want[name]})
-            error = error_of(
-                **arrays,
-                precision=runnable.precision,
-                tolerance=tolerance,
-                largest=call.largest,
-                padding=padding,
-                finite=finite,
-            )
-            place = Place(
-                name=key[0],
-                kind=kinds[key[0]],
-                call=key[1],
-                tensor=f"{name}{label}",
-                error=error,
-                shape=tuple(got[name].shape),
-                dtype=str(got[name].dtype).removeprefix("torch."),
-                expected_shape=tuple(want[name].shape),
-                expected_dtype=str(want[name].dtype).removeprefix("torch."),
-            )
+            pair = to_arrays({"got": got[name], "want": want[name]}).values()
+            error = error_of(*pair, precision=runnable.precision, largest=call.largest, **how)
+            place = _place(key, kinds[key[0]], f"{name}{label}", error, got[name], want[name])
             found.steps.append(Step(place=place, part=part))
 
     def enter(key: Key, owner: Key | None, arguments: Mapping[str, Any]) -> Any:
@@ -266,6 +250,20 @@ def _compared(
     with torch.no_grad(), _watched(runnable.model, enter, leave):
         forward(runnable.model, tensors)
     return found
+
+
+def _place(key: Key, kind: str, tensor: str, error: float | None, got: torch.Tensor, want: torch.Tensor) -> Place:
+    return Place(
+        name=key[0],
+        kind=kind,
+        call=key[1],
+        tensor=tensor,
+        error=error,
+        shape=tuple(got.shape),
+        dtype=str(got.dtype).removeprefix("torch."),
+        expected_shape=tuple(want.shape),
+        expected_dtype=str(want.dtype).removeprefix("torch."),
+    )
 
 
 @contextmanager
