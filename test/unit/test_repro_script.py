@@ -14,8 +14,7 @@ from hardware.compare import compare
 from hardware.errors import UsageError
 from hwcompat.plugins.triage.repro.failure import EXPECTED, INPUTS, WEIGHTS, Captured, Does, Shape, Step, Way
 from hwcompat.plugins.triage.repro.running import SCRIPT, last_exception, run_script
-from hwcompat.plugins.triage.repro.script import own_imports, script_text
-from hwcompat.plugins.triage.repro.source import ModelSource, model_source
+from hwcompat.plugins.triage.repro.script import ModelSource, model_source, own_imports, script_text
 
 SUITES = Path(__file__).parents[1] / "recorded" / "suites"
 SOURCE = ModelSource(

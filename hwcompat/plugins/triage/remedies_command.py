@@ -10,9 +10,9 @@ from typing import Any
 
 from generators.models.classifier import classify_type
 from hardware.backends.factory import resolve_target
-from hardware.cell import Cell
+from hardware.cell import Cell, parsed
 from hardware.detection import detect, targets
-from hardware.errors import HwCompatError, NothingMatched, echo
+from hardware.errors import NothingMatched, echo
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import new_run_id, now
@@ -88,7 +88,7 @@ def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]
             fitting = [cell for cell in failing if fnmatchcase(cell, text)]
             if not fitting:
                 raise _no_such(text, failing, evidence)
-            found |= {id_: Cell.parse(id_) for id_ in fitting if _is_cell(id_)}
+            found |= {id_: cell for id_ in fitting if (cell := parsed(id_))}
             continue
         cell = Cell.parse(text)
         if cell.id not in known:
@@ -106,14 +106,6 @@ def _no_such(pattern: str, failing: Sequence[str], evidence: Path | None) -> Not
         why="a pattern chooses among cells that were measured and failed",
         fix=f"Failing are: {shown}." if shown else "Name a cell, as bert/fill-mask/cpu/float32.",
     )
-
-
-def _is_cell(id_: str) -> bool:
-    try:
-        Cell.parse(id_)
-    except HwCompatError:
-        return False
-    return True
 
 
 # What came of it, as Markdown and JSON (`schemas/remedies.json`)

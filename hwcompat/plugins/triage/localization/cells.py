@@ -96,8 +96,6 @@ def checked_cell(text: str) -> Cell:
             f"no recipe of {cell.model} doing {echo(cell.task)} is stored",
             fix=did_you_mean(cell.task, [primary.task]) or f"Its primary task is {primary.task}.",
         )
-    if reason := get_backend(cell.target).unavailable() if backend_class(cell.target.name).OWN_ENVIRONMENT else "":
-        raise BackendUnavailable(f"{cell.target} isn't here", why=reason)
     return cell
 
 
@@ -123,13 +121,13 @@ def localize(cell: Cell, progress: Callable[[str], None]) -> Localization:
 
     Raises `BackendUnavailable`, `NothingMatched` where no graph can be made of the model, and what the device raises.
     """
-    recipe = recipe_for(cell.model, cell.task)
-    inputs = dict(make_inputs(recipe.inputs, 0))
-    exact = reference.as_reference(built(recipe))
     tolerance = tolerance_for(cell.target, cell.precision).limit
     with get_backend(requested_device(cell.target)) as backend:
         if reason := backend.unavailable():
             raise BackendUnavailable(f"{cell.target} isn't here", why=reason)
+        recipe = recipe_for(cell.model, cell.task)
+        inputs = dict(make_inputs(recipe.inputs, 0))
+        exact = reference.as_reference(built(recipe))
         if cell.target.name in MODULES:
             runnable: Any = backend.load(subject_of(recipe), inputs, cell.precision)
 

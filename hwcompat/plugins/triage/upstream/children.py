@@ -29,7 +29,7 @@ from hardware.testing.runner import terminate_interrupts
 
 from .checkout import Checkout
 from .device_spec import SPEC_VARIABLE, spec_name, spec_text, torch_backend
-from .plugin import LEFT_VARIABLE, RECORD_VARIABLE, TARGET_VARIABLE
+from .plugin import RECORD_VARIABLE, TARGET_VARIABLE
 
 MOST_BREAKDOWNS = 5
 """After so many crashes and timeouts of one file the device is given up."""
@@ -39,7 +39,7 @@ LONGEST_START_S = 300.0
 
 _MOMENT_S = 0.05
 _LOG_TAIL = 6_000
-_OTHERS = ("TRANSFORMERS_TEST_DEVICE", "TRANSFORMERS_TEST_BACKEND", *REWRITERS, LEFT_VARIABLE)
+_OTHERS = ("TRANSFORMERS_TEST_DEVICE", "TRANSFORMERS_TEST_BACKEND", *REWRITERS)
 """Variables that would choose another device or other tests."""
 
 
@@ -113,9 +113,10 @@ def run_file(
         with suppress(OSError):  # where links can't be made, tests that read ./tests/fixtures say so themselves
             (folder / "tests").symlink_to(checkout.folder / "tests", target_is_directory=True)
         breakdowns = 0
-        command = [*_command(checkout, path), *pytest_arguments]
         with terminate_interrupts():
             while breakdowns < MOST_BREAKDOWNS and (run.left or not breakdowns):
+                tests = [f"{path}::{name}" for name in run.left] or [str(path)]
+                command = [*_command(checkout), *tests, *pytest_arguments]
                 try:
                     if _Child(run, command, target, folder, timeout_s, on_test).watch():
                         break
@@ -165,9 +166,6 @@ class _Child:
         self._collected = self._over = False
         self._began = time.monotonic()
         environment = _environment(target, self._record)
-        if run.names:
-            environment[LEFT_VARIABLE] = str(folder / "left.json")
-            (folder / "left.json").write_text(json.dumps(run.left), encoding="utf-8")
         with self._log.open("wb") as log:
             self._process = Child(command, cwd=folder, environment=environment, stdout=log, stderr=MERGED)
 
@@ -258,11 +256,11 @@ class _Child:
         return lines[-1].strip(" =")[:300] if lines else "it said nothing"
 
 
-def _command(checkout: Checkout, path: Path) -> list[str]:
+def _command(checkout: Checkout) -> list[str]:
     settings = checkout.folder / "pyproject.toml"
     where = ["-c", str(settings if settings.is_file() else os.devnull), "--rootdir", str(checkout.folder)]
     words = ["-m", "pytest", "-p", f"{__package__}.plugin", "-p", "no:cacheprovider"]
-    return [sys.executable, *words, *where, str(path)]
+    return [sys.executable, *words, *where]
 
 
 def _environment(target: Target, record: Path) -> dict[str, str]:

@@ -34,8 +34,6 @@ from .device_spec import SPEC_VARIABLE
 
 RECORD_VARIABLE = "HWCOMPAT_UPSTREAM_RECORD"
 TARGET_VARIABLE = "HWCOMPAT_UPSTREAM_TARGET"
-LEFT_VARIABLE = "HWCOMPAT_UPSTREAM_LEFT"
-"""Names a file with the names of the tests that are still to run, a JSON list; all of them without it."""
 
 FAILED = "upstream_test_failed"
 NEEDS_NETWORK = "needs_network"
@@ -115,9 +113,8 @@ def name_of(nodeid: str) -> str:
 class UpstreamRecorder:
     """Writes what becomes of each test, as soon as it is known."""
 
-    def __init__(self, path: Path, left: Sequence[str] | None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._left = None if left is None else frozenset(left)
         self._phases: dict[str, list[Phase]] = {}
         self._began = 0.0
         self._devices: dict[str, str | None] = {}
@@ -130,13 +127,6 @@ class UpstreamRecorder:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.write("unreadable", reason=report.longreprtext[-_LONGEST_MESSAGE:])
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        if self._left is not None:
-            out = [item for item in items if name_of(item.nodeid) not in self._left]
-            items[:] = [item for item in items if name_of(item.nodeid) in self._left]
-            config.hook.pytest_deselected(items=out)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.write("collected", tests=[name_of(item.nodeid) for item in session.items])
@@ -238,8 +228,6 @@ def _prepared(target: str) -> dict[str, Any]:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Record what this session's tests come to; before any conftest, so that the installed library is tested."""
     die_with_parent(os.getppid())
-    left = os.environ.get(LEFT_VARIABLE)
-    names = json.loads(Path(left).read_text(encoding="utf-8")) if left else None
-    recorder = UpstreamRecorder(Path(os.environ[RECORD_VARIABLE]), names)
+    recorder = UpstreamRecorder(Path(os.environ[RECORD_VARIABLE]))
     prepare(recorder, os.environ[TARGET_VARIABLE])
     early_config.pluginmanager.register(recorder)
