@@ -260,8 +260,8 @@ def _exported(kind: str, subject: Any, inputs: Any) -> Path:
         from hardware.export.onnx import export_onnx
 
         return export_onnx(subject, inputs).folder / "model.onnx"
+    from hardware.backends._openvino_calls import OPENVINO_OPTIONS
     from hardware.backends._openvino_model import open_model
-    from hardware.backends.openvino import OPENVINO_OPTIONS
     from hardware.export.openvino import export_openvino
 
     exact = OPENVINO_OPTIONS["float32"]
@@ -314,7 +314,7 @@ def _graph_row(
 def _runs(kind: str, file: Path, given: Any, folder: Path, device: Path | None) -> GraphRuns:
     if kind == "onnx":
         return OnnxRuns(file, given, compute_on_cpu, folder, device_file=device)
-    from hardware.backends.openvino import OPENVINO_OPTIONS
+    from hardware.backends._openvino_calls import OPENVINO_OPTIONS
     from hwcompat.plugins.triage.localization.openvino_nodes import OpenVINORuns
 
     return OpenVINORuns(file, given, "CPU", OPENVINO_OPTIONS["float32"], device_file=device)

@@ -95,7 +95,7 @@ def test_a_folder_of_somebody_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="in the way"):
         repro_command._empty(tmp_path)
     assert (tmp_path / "thesis.txt").is_file()
-    (tmp_path / "thesis.txt").rename(tmp_path / "inputs.safetensors")  # as of a command that was cut off
+    (tmp_path / "thesis.txt").rename(tmp_path / "inputs.npz")  # as of a command that was cut off
     repro_command._empty(tmp_path)
     assert not list(tmp_path.iterdir())
 

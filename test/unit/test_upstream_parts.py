@@ -96,11 +96,8 @@ def test_one_of_several_devices_is_refused():
 # The checkout
 
 
-def test_the_version_is_read_from_the_source_or_from_setup(tmp_path):
+def test_the_version_is_read_from_the_source(tmp_path):
     assert read_checkout(checkout(tmp_path / "a", "9.8.7")).version == "9.8.7"
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "setup.py").write_text('setup(\n    name="transformers",\n    version="4.5.6",\n)\n')
-    assert read_checkout(tmp_path / "b").version == "4.5.6"
     (tmp_path / "c").mkdir()
     with pytest.raises(BrokenInput, match="no checkout of transformers"):
         read_checkout(tmp_path / "c")

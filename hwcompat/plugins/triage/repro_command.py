@@ -61,7 +61,7 @@ _OWN_FILES = frozenset({SCRIPT, README, ANSWER})
 _MINIMUM_S = 120.0
 """Seconds that a script gets at least; else as long as its check took, which did more."""
 
-_OWN_KINDS = (".safetensors", ".xml", ".bin", ".onnx", ".data")
+_OWN_KINDS = (".safetensors", ".npz", ".xml", ".bin", ".onnx", ".data")
 
 
 def report_repro(request: Request, text: str) -> int:

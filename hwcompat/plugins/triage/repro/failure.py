@@ -13,7 +13,7 @@ MASK = "mask:"
 """How the names of masks begin, beside the outputs that they belong to."""
 
 ANSWER = "captured.json"
-INPUTS, EXPECTED, WEIGHTS = "inputs.safetensors", "expected.safetensors", "weights.safetensors"
+INPUTS, EXPECTED, WEIGHTS = "inputs.npz", "expected.npz", "weights.safetensors"
 
 
 class Way(StrEnum):

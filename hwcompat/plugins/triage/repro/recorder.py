@@ -33,7 +33,7 @@ class Tried:
     """A step with the arrays that it was given."""
 
     step: Step
-    inputs: Mapping[str, Array]
+    inputs: Mapping[str, Any]
 
 
 @dataclass(kw_only=True)
@@ -41,7 +41,7 @@ class Compared:
     """What a comparison that failed was of."""
 
     tried: Tried | None
-    expected: dict[str, Array]
+    expected: dict[str, Any]
     error: float | None
     tolerance: float
     worst: str
@@ -117,7 +117,7 @@ class Recorder:
             compared = self.of_export
         if compared is not None:
             tried = compared.tried
-            self._write_arrays(EXPECTED, compared.expected)
+            np.savez(self.folder / EXPECTED, **compared.expected)
         elif stage in ("export", "convert") and self.export is not None:
             tried = self.export
         elif isinstance(error, AssertionError):
@@ -157,7 +157,7 @@ class Recorder:
 
     def _write_given(self, tried: Tried) -> None:
         """The inputs of a step; beside them the weights of a freshly built model, once, where it has no graph."""
-        self._write_arrays(INPUTS, tried.inputs)
+        np.savez(self.folder / INPUTS, **tried.inputs)
         if tried.step.way.has_graph or self._weights or not self.with_weights or self.case is None:
             return
         from safetensors.torch import save_model
@@ -175,11 +175,6 @@ class Recorder:
             self.refused = f"its weights take {size // 2**20} MiB, which is too much to copy"
             return
         save_model(model, str(self.folder / WEIGHTS))
-
-    def _write_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
-        from safetensors.numpy import save_file
-
-        save_file({key: np.array(one, order="C") for key, one in arrays.items()}, str(self.folder / name))
 
     def _copy(self, graph: Path) -> None:
         if graph == self._graph:

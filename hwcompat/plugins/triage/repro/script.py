@@ -26,7 +26,7 @@ _TRACED = (Way.OPENVINO_CONVERT, Way.ONNX_EXPORT)
 _PACKAGES: Mapping[Way, Sequence[str]] = {
     Way.TORCH: ("torch", "numpy", "safetensors"),
     Way.OPENVINO_CONVERT: ("torch", "numpy", "safetensors", "openvino"),
-    Way.OPENVINO_GRAPH: ("numpy", "safetensors", "openvino"),
+    Way.OPENVINO_GRAPH: ("numpy", "openvino"),
     Way.ONNX_EXPORT: ("torch", "numpy", "safetensors", "onnx", "onnxruntime"),
     Way.QNN_GRAPH: ("numpy", "onnxruntime", "onnxruntime-qnn"),
 }
@@ -124,12 +124,6 @@ def script_text(
     source = ModelSource(imports=(), code="") if is_graph else source
     libraries = [name for name in _LIBRARIES if any(f"from {name} " in line for line in source.imports)]
     packages = [*_PACKAGES[way], *libraries, *(["optimum-intel"] if masks else [])]
-    standard = {
-        "json": way is Way.QNN_GRAPH,
-        "platform": True,
-        "sys": bool(source.checkpoint),
-        "tempfile": way is Way.ONNX_EXPORT or step.does is Does.RELOAD,
-    }
     is_nested = not is_graph and any("." in name for name in arrays.get(INPUTS, ()))
     wish = ", use_cache=False" if step.facts.get("use_cache") else ""
     compares = captured.shape is Shape.NUMBERS
@@ -141,7 +135,6 @@ def script_text(
         "masks": masks,
         "command": "python repro.py" + (" FOLDER_OR_ID_OF_THE_CHECKPOINT" if source.checkpoint else ""),
         "packages": packages,
-        "standard": [name for name, is_used in standard.items() if is_used],
         "modules": sorted(name.replace("-", "_") for name in packages if name in _IMPORTED),
         "source": source,
         "half": step.precision in ("float16", "bfloat16"),
@@ -201,11 +194,10 @@ def _tidied(text: str) -> str:
 def arrays_in(folder: Path) -> dict[str, list[str]]:
     """The names of the arrays in each file beside a script, and `minus infinity` where one of them holds it."""
     import numpy as np
-    from safetensors.numpy import load_file
 
     found: dict[str, list[str]] = {WEIGHTS: []} if (folder / WEIGHTS).is_file() else {}
     for name in (INPUTS, EXPECTED):
-        arrays = load_file(str(folder / name)) if (folder / name).is_file() else {}
+        arrays = dict(np.load(folder / name)) if (folder / name).is_file() else {}
         held = any(one.dtype.kind == "f" and bool(np.isneginf(one).any()) for one in arrays.values())
         found[name] = [*(one for one in arrays if not one.startswith(MASK)), *([_INFINITE] if held else [])]
     return found

@@ -12,10 +12,8 @@ from hardware.errors import BrokenInput, ModelError, UsageError, echo
 
 LIBRARY = "transformers"
 
-_VERSIONS = (
-    (Path("src", LIBRARY, "__init__.py"), re.compile(r"^__version__\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)),
-    (Path("setup.py"), re.compile(r"^\s*version\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)),
-)
+_SOURCE = Path("src", LIBRARY, "__init__.py")
+_VERSION = re.compile(r"^__version__\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +48,11 @@ def read_checkout(folder: Path) -> Checkout:
     """The checkout at `folder`. Raises `BrokenInput` where it is none or states no version."""
     if not folder.is_dir():
         raise BrokenInput(f"{echo(str(folder))} is no folder", fix=f"Name a checkout of {LIBRARY}.")
-    for path, pattern in _VERSIONS:
-        try:
-            found = pattern.search((folder / path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError):  # the other file may state it
-            continue
-        if found:
-            return Checkout(folder=folder.resolve(), version=found[1])
-    raise BrokenInput(
-        f"{echo(str(folder))} is no checkout of {LIBRARY}",
-        why=f"neither {' nor '.join(str(path) for path, _ in _VERSIONS)} states a version",
-    )
+    source = folder / _SOURCE
+    found = _VERSION.search(source.read_text(encoding="utf-8", errors="replace")) if source.is_file() else None
+    if found is None:
+        raise BrokenInput(f"{echo(str(folder))} is no checkout of {LIBRARY}", why=f"{_SOURCE} states no version")
+    return Checkout(folder=folder.resolve(), version=found[1])
 
 
 def agree_with_installed(checkout: Checkout) -> None:
