@@ -29,11 +29,10 @@ from hardware.output_masks import masks_of
 from hardware.testing import reference
 from hwcompat.plugins.triage.localization.cells import built, subject_of
 from hwcompat.plugins.triage.localization.comparing import padding_of
-from hwcompat.plugins.triage.localization.graphs import GraphRuns, localize_graph
+from hwcompat.plugins.triage.localization.graphs import GraphRuns, localize_graph, traced_values
 from hwcompat.plugins.triage.localization.modules import localize_modules
 from hwcompat.plugins.triage.localization.onnx_nodes import OnnxRuns, compute_on_cpu
 from hwcompat.plugins.triage.localization.result import Localization
-from hwcompat.plugins.triage.localization.traced import traced_values
 
 from .localization_page import Row, page
 

@@ -16,10 +16,9 @@ import torch
 from hardware.errors import NothingMatched, UsageError
 from hardware.testing.reference import as_reference
 from hwcompat.plugins.triage.localization.comparing import error_of, padding_of
-from hwcompat.plugins.triage.localization.graphs import GraphRuns, Node, localize_graph
+from hwcompat.plugins.triage.localization.graphs import GraphRuns, Node, TracedValues, localize_graph
 from hwcompat.plugins.triage.localization.modules import localize_modules
 from hwcompat.plugins.triage.localization.result import Finding, Localization, Place
-from hwcompat.plugins.triage.localization.traced import TracedValues
 from hwcompat.plugins.triage.localize_command import exit_code, localization_json, localization_markdown
 
 TOLERANCE = 2e-5

@@ -19,7 +19,7 @@ from hardware.evidence.store import Evidence
 from hwcompat.plugins.triage import repro_command
 from hwcompat.plugins.triage.repro.failure import Captured, Does, Shape, Step, Way
 from hwcompat.plugins.triage.repro.recorder import Compared, Recorder, Tried
-from hwcompat.plugins.triage.repro.running import Shown
+from hwcompat.plugins.triage.repro.script import Shown
 from hwcompat.plugins.triage.repro_command import failing_checks, make_repro, refuse
 from hwcompat.plugins.triage.repro_judgement import Judgement
 from hwcompat.plugins.triage.repro_text import issue_text, plain, story_of, title_of

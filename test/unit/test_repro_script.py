@@ -13,8 +13,15 @@ import pytest
 from hardware.compare import compare
 from hardware.errors import UsageError
 from hwcompat.plugins.triage.repro.failure import EXPECTED, INPUTS, WEIGHTS, Captured, Does, Shape, Step, Way
-from hwcompat.plugins.triage.repro.running import SCRIPT, last_exception, run_script
-from hwcompat.plugins.triage.repro.script import ModelSource, model_source, own_imports, script_text
+from hwcompat.plugins.triage.repro.script import (
+    SCRIPT,
+    ModelSource,
+    last_exception,
+    model_source,
+    own_imports,
+    run_script,
+    script_text,
+)
 
 SUITES = Path(__file__).parents[1] / "recorded" / "suites"
 SOURCE = ModelSource(

@@ -13,7 +13,6 @@ from hardware.errors import BackendUnavailable, NothingMatched
 from hardware.evidence.record import Outcome
 from hardware.target import Target
 from hwcompat.plugins.triage.upstream import children
-from hwcompat.plugins.triage.upstream.checkout import Checkout
 from hwcompat.plugins.triage.upstream.children import FileRun, run_file
 
 SESSION = {"kind": "session", "torch_device": "cpu", "device_name": "a CPU"}
@@ -66,8 +65,7 @@ def run(tmp_path, monkeypatch):
         script.write_text(CHILD)
         command = [sys.executable, str(script), json.dumps(said)]
         monkeypatch.setattr(children, "_command", lambda checkout: command)
-        checkout = Checkout(folder=tmp_path, version="1")
-        return run_file(checkout, Path("test_modeling_x.py"), Target(name="cpu"), timeout_s=timeout_s)
+        return run_file(tmp_path, Path("test_modeling_x.py"), Target(name="cpu"), timeout_s=timeout_s)
 
     return started
 

@@ -35,8 +35,7 @@ from hwcompat.plugins.study.refresh.located import plan_again
 
 from .repro.capture import capture
 from .repro.failure import ANSWER, EXPECTED, INPUTS, WEIGHTS, Captured, Does, Way
-from .repro.running import SCRIPT, Shown, run_script
-from .repro.script import ModelSource, arrays_in, model_source, script_text
+from .repro.script import SCRIPT, ModelSource, Shown, arrays_in, model_source, run_script, script_text
 from .repro_judgement import Judgement, judge
 from .repro_text import issue_text, story_of, title_of
 from .run_before import as_run_before

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hardware.plain_text import one_line
 from hwcompat.plugins.triage.repro.failure import Captured, Shape
-from hwcompat.plugins.triage.repro.running import Shown
+from hwcompat.plugins.triage.repro.script import Shown
 from reports.diagnosis import identify
 from reports.finding import signature
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hardware.evidence.redaction import redact
 from hardware.plain_text import one_line
 from hwcompat.plugins.triage.repro.failure import Captured, Does, Shape, Way
-from hwcompat.plugins.triage.repro.running import Shown
+from hwcompat.plugins.triage.repro.script import Shown
 from reports.text import code, fenced, markdown
 
 from .repro_judgement import Judgement

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from packaging.utils import canonicalize_version
 
 from generators.models.catalog import load_catalog, source_names
 from generators.options import Options
@@ -17,7 +20,7 @@ from hardware.backends.factory import backend_class, detect_best_backend, resolv
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
-from hardware.errors import NothingMatched, UsageError
+from hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
 from hardware.evidence.machine import machine_label
 from hardware.evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine, Subject
 from hardware.evidence.versions import versions_of
@@ -27,7 +30,6 @@ from hardware.plain_text import one_line
 from hardware.target import Target
 from hardware.testing.progress import counted
 
-from .upstream.checkout import Checkout, agree_with_installed, read_checkout
 from .upstream.children import FileRun, UpstreamTest, run_file
 from .upstream.device_spec import torch_backend
 
@@ -36,6 +38,9 @@ TASK = "upstream-tests"
 
 UNSEEN = "where it computed: transformers' tests don't prove placement; they only read which device to use"
 
+LIBRARY = "transformers"
+_SOURCE = Path("src", LIBRARY, "__init__.py")
+_VERSION = re.compile(r"^__version__\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 _MOST_SHOWN = 20
 
 
@@ -45,11 +50,10 @@ def report_upstream(asked: Options, folder: Path, command: str) -> int:
     Raises what `run_file` does, then without a line of evidence; `OutputError` where evidence can't be written.
     """
     _check(asked)
-    checkout = read_checkout(folder)
-    agree_with_installed(checkout)
+    agree_with_installed(read_checkout(folder))
     targets = _targets(asked.devices)
     catalog = load_catalog()
-    paths = {name: checkout.tests_of(source_names(name)) for name in asked.models if catalog.config_class(name)}
+    paths = {name: modeling_tests(folder, source_names(name)) for name in asked.models if catalog.config_class(name)}
     inventory = inventory_here()
     codes = []
     for name, path in paths.items():
@@ -60,8 +64,8 @@ def report_upstream(asked: Options, folder: Path, command: str) -> int:
             started_at = now()
             try:
                 run = run_file(
-                    checkout,
-                    path,
+                    folder.resolve(),
+                    path.resolve(),
                     target,
                     timeout_s=asked.timeout or backend_class(target.name).DEADLINE_S,
                     pytest_arguments=asked.pytest_arguments,
@@ -72,9 +76,9 @@ def report_upstream(asked: Options, folder: Path, command: str) -> int:
                 writer.path.unlink(missing_ok=True)
                 raise
             machine = asked.machine or machine_label()
-            write_run(writer, run, cell, checkout, inventory, started_at=started_at, command=command, machine=machine)
+            write_run(writer, run, cell, inventory, started_at=started_at, command=command, machine=machine)
             codes.append(_exit_code(run))
-            click.echo(_text(run, cell, checkout, writer.path))
+            click.echo(_text(run, cell, writer.path))
             if run.interrupted:
                 click.echo("error: interrupted: what was done is kept, the rest is not_run", err=True)
                 return INTERRUPTED
@@ -84,10 +88,55 @@ def report_upstream(asked: Options, folder: Path, command: str) -> int:
 
 def _check(asked: Options) -> None:
     others = (asked.run, asked.bundle, asked.config, asked.check_folder, asked.update_folder, asked.list_cells)
-    if any(others) or asked.verify is not None or asked.explain is not None:
+    if any(others) or asked.verify is not None:
         raise UsageError("--upstream is a job of its own", fix="Leave out the options of other jobs.")
     if asked.priority or asked.architectures or not asked.models or "-" in asked.models:
         raise UsageError("--upstream needs the model types by name", fix="For example: --model bert --model vit")
+
+
+def read_checkout(folder: Path) -> str:
+    """The version that the sources of a checkout state. Raises `BrokenInput` where it is none or states none."""
+    if not folder.is_dir():
+        raise BrokenInput(f"{echo(str(folder))} is no folder", fix=f"Name a checkout of {LIBRARY}.")
+    source = folder / _SOURCE
+    found = _VERSION.search(source.read_text(encoding="utf-8", errors="replace")) if source.is_file() else None
+    if found is None:
+        raise BrokenInput(f"{echo(str(folder))} is no checkout of {LIBRARY}", why=f"{_SOURCE} states no version")
+    return found[1]
+
+
+def agree_with_installed(version: str) -> None:
+    """Raises `UsageError`, naming both, where another version than the checkout's is installed: its tests would be of
+    another library than the one that models are run with here."""
+    try:
+        installed = importlib.metadata.version(LIBRARY)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise UsageError(f"{LIBRARY} isn't installed, so its tests have nothing to test") from error
+    if canonicalize_version(installed) != canonicalize_version(version):
+        raise UsageError(
+            f"the checkout is {LIBRARY} {version}, and {installed} is installed",
+            why="tests of one version say nothing of another",
+            fix=f"Check out v{installed}, or install {LIBRARY}=={version}.",
+        )
+
+
+def modeling_tests(checkout: Path, names: Sequence[tuple[str, str]]) -> Path:
+    """The file with the tests of a model: the first `tests/models/<folder>/test_modeling_<module>.py` that is there
+    for a pair of `names`, or the only one of the first module's name in any folder. Raises `ModelError`."""
+    models = checkout / "tests" / "models"
+    for folder, module in names:
+        path = models / folder / f"test_modeling_{module}.py"
+        if path.is_file():
+            return path
+    name = f"test_modeling_{names[0][1]}.py"
+    elsewhere = sorted(models.glob(f"*/{name}"))
+    if len(elsewhere) == 1:
+        return elsewhere[0]
+    raise ModelError(
+        f"{echo(str(checkout))} has no tests of {names[0][0]}",
+        why=f"tests/models has {'several files' if elsewhere else 'no file'} {name}",
+        fix="" if models.is_dir() else "Name the root of a checkout; a source distribution has no tests of models.",
+    )
 
 
 def _targets(devices: Sequence[str]) -> tuple[Target, ...]:
@@ -113,14 +162,13 @@ def _exit_code(run: FileRun) -> int:
     return 0 if any(test.outcome is Outcome.PASSED for test in run.tests) else NothingMatched.exit_code
 
 
-def _text(run: FileRun, cell: Cell, checkout: Checkout, evidence: Path) -> str:
+def _text(run: FileRun, cell: Cell, evidence: Path) -> str:
     """The counts, each failure with what it said, why tests were left out, and where the evidence lies."""
     why = Counter(test.error_type for test in run.tests if test.outcome is Outcome.NOT_RUN)
     left_out = f" ({', '.join(f'{number} {name}' for name, number in sorted(why.items()))})" if why else ""
-    device = run.session.get("torch_device", "")
     lines = [
         f"{cell.model} on {cell.target}: {counted(Counter(test.outcome for test in run.tests))}{left_out}",
-        f"  transformers {checkout.version}, {len(run.tests)} tests, torch_device {device}",
+        f"  {_library(run)}, {len(run.tests)} tests, torch_device {run.session['torch_device']}",
     ]
     lines += [
         f"  {test.outcome}  {one_line(test.name)}: {one_line(test.message, longest=160)}"
@@ -135,7 +183,6 @@ def write_run(
     writer: EvidenceWriter,
     run: FileRun,
     cell: Cell,
-    checkout: Checkout,
     inventory: HardwareInfo,
     *,
     started_at: str,
@@ -164,7 +211,7 @@ def write_run(
             origin=Origin.TRANSFORMERS,
         )
     )
-    conditions = {"tests of": f"transformers {checkout.version}", "torch_device": run.session["torch_device"]}
+    conditions = {"tests of": _library(run), "torch_device": run.session["torch_device"]}
     for test in run.tests:
         writer.write(
             CheckLine(
@@ -190,6 +237,10 @@ def write_run(
         )
     writer.end("interrupted" if run.interrupted else "done", Counter(str(test.outcome) for test in run.tests))
     writer.close()
+
+
+def _library(run: FileRun) -> str:
+    return f"{LIBRARY} {run.session['transformers']}"
 
 
 def _where(test: UpstreamTest, cell: Cell, run: FileRun) -> dict[str, Any]:

@@ -31,10 +31,9 @@ from hardware.testing.loud_weights import fill
 from hardware.testing.tolerances import tolerance_for
 
 from .comparing import padding_of
-from .graphs import localize_graph
+from .graphs import localize_graph, traced_values
 from .modules import localize_modules
 from .result import Finding, Localization, Place
-from .traced import traced_values
 
 if TYPE_CHECKING:
     import torch

@@ -1,12 +1,18 @@
-"""Renders the one script of a repro. Pure: from what was captured and the suite's text to text; whatever reaches the
-source is a literal, an identifier or a comment. The part of a suite that builds its model is taken as it stands
-there: a person reads the same code in both."""
+"""Renders the one script of a repro, and runs it in a child that can't find our packages.
+
+Rendering is pure: from what was captured and the suite's text to text; whatever reaches the source is a literal, an
+identifier or a comment. The part of a suite that builds its model is taken as it stands there: a person reads the
+same code in both.
+"""
 
 from __future__ import annotations
 
 import ast
 import keyword
+import os
+import re
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +20,14 @@ from pathlib import Path
 from generators.suites.render import environment
 from hardware.errors import UsageError
 from hardware.export.onnx import OPSET
+from hardware.process import run
 
 from .failure import EXPECTED, INPUTS, MASK, WEIGHTS, Captured, Does, Shape, Way
+
+SCRIPT = "repro.py"
+_LONGEST_READ = 200_000
+_RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$", re.DOTALL)
+_OFF = re.compile(r"off by (?P<error>inf|nan|\d\.\d+e[+-]\d+) of its scale")
 
 OURS = frozenset({"hardware", "generators", "reports", "benchmarks", "hwcompat"})
 
@@ -201,3 +213,67 @@ def arrays_in(folder: Path) -> dict[str, list[str]]:
         held = any(one.dtype.kind == "f" and bool(np.isneginf(one).any()) for one in arrays.values())
         found[name] = [*(one for one in arrays if not one.startswith(MASK)), *([_INFINITE] if held else [])]
     return found
+
+
+# Running
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """How a script ended: its exit `code` (None where it was ended after `seconds`), what it `printed`, and the
+    `exception` that ended it, with its `message`."""
+
+    code: int | None
+    seconds: float
+    printed: str
+    exception: str = ""
+    message: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """The largest error in the message of a failed comparison; None where it isn't one."""
+        found = [float(one) for one in _OFF.findall(self.message)] if self.exception == "AssertionError" else []
+        return max(found, key=lambda one: (one != one, one)) if found else None
+
+
+def run_script(
+    folder: Path,
+    *,
+    python: str = sys.executable,
+    seconds: float,
+    memory_bytes: int = 0,
+    arguments: tuple[str, ...] = (),
+) -> Shown:
+    """Run the script in `folder` with `python`, isolated: no variable and no folder leads it to a package of ours."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HWCOMPAT"))}
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "CI": "true"}
+    environment |= {"ORT_DISABLE_TELEMETRY": "1"}
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as work:
+        ended = run(
+            [python, "-I", str((folder / SCRIPT).resolve()), *arguments],
+            limit_s=seconds,
+            cwd=work,
+            environment=environment,
+            memory_bytes=memory_bytes,
+        )
+    kind, message = last_exception(ended.stderr[-_LONGEST_READ:])
+    return Shown(
+        code=ended.returncode,
+        seconds=ended.seconds,
+        printed=ended.stdout[-_LONGEST_READ:],
+        exception=kind,
+        message=message,
+    )
+
+
+def last_exception(log: str) -> tuple[str, str]:
+    """The class, without its module, and the message of the exception that a traceback ends with; else empty."""
+    _, found, rest = log.rpartition("Traceback (most recent call last):\n")
+    if not found:
+        return "", ""
+    lines = rest.splitlines()
+    start = next((place for place, line in enumerate(lines) if line and not line.startswith(" ")), None)
+    raised = _RAISED.match("\n".join(lines[start:])) if start is not None else None
+    if raised is None:
+        return "", ""
+    return raised["kind"].rpartition(".")[2], (raised["message"] or "").strip()

@@ -27,7 +27,6 @@ from hardware.target import Target
 from hardware.testing.pytest_environment import REWRITERS
 from hardware.testing.runner import terminate_interrupts
 
-from .checkout import Checkout
 from .device_spec import SPEC_VARIABLE, spec_name, spec_text, torch_backend
 from .plugin import RECORD_VARIABLE, TARGET_VARIABLE
 
@@ -93,7 +92,7 @@ class FileRun:
 
 
 def run_file(
-    checkout: Checkout,
+    checkout: Path,
     path: Path,
     target: Target,
     *,
@@ -101,7 +100,7 @@ def run_file(
     pytest_arguments: Sequence[str] = (),
     on_test: Callable[[str], None] = lambda _name: None,
 ) -> FileRun:
-    """Run the tests of a file on a target; `on_test` is told each test's name when it begins.
+    """Run the tests of a file of a checkout on a target; `on_test` is told each test's name when it begins.
 
     Raises `BackendUnavailable` where the device can't be used or the tests would have run on another one, and
     `NothingMatched` where no test was collected.
@@ -111,7 +110,7 @@ def run_file(
         folder = Path(name)
         (folder / spec_name(target)).write_text(spec_text(target), encoding="utf-8")
         with suppress(OSError):  # where links can't be made, tests that read ./tests/fixtures say so themselves
-            (folder / "tests").symlink_to(checkout.folder / "tests", target_is_directory=True)
+            (folder / "tests").symlink_to(checkout / "tests", target_is_directory=True)
         breakdowns = 0
         with terminate_interrupts():
             while breakdowns < MOST_BREAKDOWNS and (run.left or not breakdowns):
@@ -256,9 +255,9 @@ class _Child:
         return lines[-1].strip(" =")[:300] if lines else "it said nothing"
 
 
-def _command(checkout: Checkout) -> list[str]:
-    settings = checkout.folder / "pyproject.toml"
-    where = ["-c", str(settings if settings.is_file() else os.devnull), "--rootdir", str(checkout.folder)]
+def _command(checkout: Path) -> list[str]:
+    settings = checkout / "pyproject.toml"
+    where = ["-c", str(settings if settings.is_file() else os.devnull), "--rootdir", str(checkout)]
     words = ["-m", "pytest", "-p", f"{__package__}.plugin", "-p", "no:cacheprovider"]
     return [sys.executable, *words, *where]
 
