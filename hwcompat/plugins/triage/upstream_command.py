@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
 from hardware.evidence.machine import machine_label
-from hardware.evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine, Subject
+from hardware.evidence.record import Origin, Outcome, RunLine, Subject
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
 from hardware.front_door import INTERRUPTED, terminal_width
 from hardware.plain_text import one_line
 from hardware.target import Target
+from hardware.testing.lines import line_for
 from hardware.testing.progress import counted
+from hardware.testing.suite_file import SuiteFile
 
 from .upstream.children import FileRun, UpstreamTest, run_file
 from .upstream.device_spec import torch_backend
@@ -190,13 +193,12 @@ def write_run(
     machine: str,
 ) -> None:
     """Write the tests of a file as a run of another origin: its line, one for each test, and the end."""
-    suite_hash = hashlib.sha256(run.path.read_bytes()).hexdigest()[:16]
-    planned = PlannedCell(
-        cell_id=cell.id,
-        checks=tuple(test.name for test in run.tests),
-        suite=run.path.name,
-        suite_hash=suite_hash,
+    suite = SuiteFile(
+        path=run.path,
+        cell=cell,
         subject=Subject.TINY,
+        checks=tuple(test.name for test in run.tests),
+        suite_hash=hashlib.sha256(run.path.read_bytes()).hexdigest()[:16],
     )
     writer.write(
         RunLine(
@@ -206,35 +208,26 @@ def write_run(
             machine=machine,
             inventory=inventory.to_dict(),
             versions=versions_of(inventory),
-            plan=(planned,),
+            plan=(replace(suite.planned(), modeling=""),),  # no recipe of ours has a part in it
             isolation="the tests of a file share a process; after a crash or a timeout a new one goes on",
             origin=Origin.TRANSFORMERS,
         )
     )
     conditions = {"tests of": _library(run), "torch_device": run.session["torch_device"]}
     for test in run.tests:
-        writer.write(
-            CheckLine(
-                run_id=writer.run_id,
-                cell_id=cell.id,
-                check_name=test.name,
-                outcome=test.outcome,
-                subject=Subject.TINY,
-                requested_target=str(cell.target),
-                precision=cell.precision,
-                model=cell.model,
-                task=cell.task,
-                suite_hash=suite_hash,
-                started_at=now(),
-                duration_s=test.duration_s,
-                conditions=conditions,
-                error_type=test.error_type,
-                error_message=test.message,
-                traceback=test.traceback,
-                origin=Origin.TRANSFORMERS,
-                **_where(test, cell, run),
-            )
+        line = line_for(
+            suite,
+            writer.run_id,
+            test.name,
+            test.outcome,
+            duration_s=test.duration_s,
+            conditions=conditions,
+            error_type=test.error_type,
+            error_message=test.message,
+            traceback=test.traceback,
+            **_where(test, cell, run),
         )
+        writer.write(replace(line, origin=Origin.TRANSFORMERS))
     writer.end("interrupted" if run.interrupted else "done", Counter(str(test.outcome) for test in run.tests))
     writer.close()
 
@@ -245,5 +238,5 @@ def _library(run: FileRun) -> str:
 
 def _where(test: UpstreamTest, cell: Cell, run: FileRun) -> dict[str, Any]:
     if test.outcome not in (Outcome.PASSED, Outcome.FAILED):
-        return {"actual_target": None}
+        return {}
     return {"actual_target": str(cell.target), "accelerator": run.session.get("device_name"), "unseen": UNSEEN}

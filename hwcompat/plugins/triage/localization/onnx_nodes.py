@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,7 @@ class OnnxRuns(GraphRuns):
 
     def apart(self, given: Values) -> Values:
         """Each node reads inputs of its own."""
-        model = _copy(self._device)
+        model = copy.deepcopy(self._device)
         graph = model.graph
         tensors = {*_given_by(graph), *(one.name for one in graph.input)} & self._known.keys()
         needed: dict[str, None] = {}
@@ -97,7 +98,7 @@ class OnnxRuns(GraphRuns):
 
     def _exposed(self, model: Any, known: Mapping[str, Any]) -> Path:
         """The graph with what all nodes give as outputs, as far as they are known."""
-        found = _copy(model)
+        found = copy.deepcopy(model)
         there = {one.name for one in found.graph.output}
         names = [name for name in _given_by(found.graph) if name in known and name not in there]
         found.graph.output.extend(known[name] for name in names)
@@ -130,14 +131,6 @@ def module_of(name: str) -> str:
         return ""
     path = parts[1:-1]
     return ".".join(path[1:] if path[0] == "model" else path)
-
-
-def _copy(model: Any) -> Any:
-    import onnx
-
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    return found
 
 
 def _given_by(graph: Any) -> list[str]:

@@ -105,13 +105,10 @@ class Remedies:
 
 @functools.cache
 def load_remedies() -> Remedies:
-    """The contents of the data file. Raises `KeyError` where a failure names a remedy that isn't there."""
+    """The contents of the data file."""
     data = tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))
     remedies = {entry["id"]: Remedy(**_with_tuples(entry)) for entry in data["remedy"]}
     failures = tuple(Failure(**_with_tuples(entry)) for entry in data["failure"])
-    for failure in failures:
-        for name in (*failure.likely, *failure.possible):
-            remedies[name]
     return Remedies(remedies=remedies, failures=failures, other_targets=tuple(data["other_targets"]))
 
 

@@ -14,11 +14,9 @@ over       `code`: pytest's exit code
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import time
-import tomllib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +27,7 @@ import pytest
 from hardware.errors import BackendUnavailable, HwCompatError
 from hardware.evidence.record import Outcome
 from hardware.process import die_with_parent
+from hardware.values import data_file
 
 from .device_spec import SPEC_VARIABLE
 
@@ -81,11 +80,11 @@ def outcome_of(phases: Sequence[Phase]) -> tuple[Outcome, str, Phase]:
 
 def needs_network(error: BaseException) -> bool:
     """Whether an exception comes of something that isn't in the cache and can't be fetched."""
-    exceptions, messages = _network()
+    signs = data_file(_NETWORK)
     for one in _chain(error):
-        if any(f"{base.__module__}.{base.__qualname__}" in exceptions for base in type(one).__mro__):
+        if any(f"{base.__module__}.{base.__qualname__}" in signs["exceptions"] for base in type(one).__mro__):
             return True
-        if isinstance(one, OSError) and any(message in str(one) for message in messages):
+        if isinstance(one, OSError) and any(message in str(one) for message in signs["messages"]):
             return True
     return False
 
@@ -97,12 +96,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-@functools.cache
-def _network() -> tuple[frozenset[str], tuple[str, ...]]:
-    data = tomllib.loads(_NETWORK.read_text(encoding="utf-8"))
-    return frozenset(data["exceptions"]), tuple(data["messages"])
 
 
 def name_of(nodeid: str) -> str:
@@ -186,19 +179,9 @@ def _message(report: pytest.TestReport, raised: BaseException | None) -> str:
     return f"{type(raised).__name__}: {raised}"[:_LONGEST_MESSAGE]
 
 
-def prepare(recorder: UpstreamRecorder, target: str) -> None:
-    """Have the target's device there and transformers' tests told of it. Raises `pytest.UsageError` with the reason
-    where it can't be used, or where they'd run on another one."""
-    try:
-        facts = _prepared(target)
-    except Exception as error:  # a vendor's runtime may raise anything; that it did is the answer
-        why = str(error) if isinstance(error, HwCompatError) else f"{type(error).__name__}: {error}"
-        recorder.write("refused", reason=why)
-        raise pytest.UsageError(why) from error
-    recorder.write("session", **facts)
-
-
 def _prepared(target: str) -> dict[str, Any]:
+    """What is known of the session, with the target's device there and transformers' tests told of it. Raises where
+    it can't be used, or where they'd run on another one."""
     from hardware.backends.factory import get_backend
     from hardware.known_answer import agrees
 
@@ -229,5 +212,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Record what this session's tests come to; before any conftest, so that the installed library is tested."""
     die_with_parent(os.getppid())
     recorder = UpstreamRecorder(Path(os.environ[RECORD_VARIABLE]))
-    prepare(recorder, os.environ[TARGET_VARIABLE])
+    try:
+        recorder.write("session", **_prepared(os.environ[TARGET_VARIABLE]))
+    except Exception as error:  # a vendor's runtime may raise anything; that it did is the answer
+        why = str(error) if isinstance(error, HwCompatError) else f"{type(error).__name__}: {error}"
+        recorder.write("refused", reason=why)
+        raise pytest.UsageError(why) from error
     early_config.pluginmanager.register(recorder)
