@@ -312,11 +312,17 @@ def _graph_row(
 
 def _runs(kind: str, file: Path, given: Any, folder: Path, device: Path | None) -> GraphRuns:
     if kind == "onnx":
-        return OnnxRuns(file, given, compute_on_cpu, folder, device_file=device)
+        import onnx
+
+        nodes = OnnxRuns(file, given, compute_on_cpu, folder)
+        nodes.device_model = onnx.load(str(device or file))
+        return nodes
     from hardware.backends._openvino_calls import OPENVINO_OPTIONS
     from hwcompat.plugins.triage.localization.openvino_nodes import OpenVINORuns
 
-    return OpenVINORuns(file, given, "CPU", OPENVINO_OPTIONS["float32"], device_file=device)
+    runs = OpenVINORuns(file, given, "CPU", OPENVINO_OPTIONS["float32"])
+    runs.device_file = device or file
+    return runs
 
 
 def main() -> None:

@@ -249,13 +249,8 @@ def test_an_onnx_node_is_named_among_nodes_that_read_inputs_of_their_own(tmp_pat
     x = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
     tanh = np.tanh(x.astype(np.float64))
     want = {"y": np.exp(tanh) * x}
-    runs = OnnxRuns(
-        write(tmp_path / "right.onnx", "Exp"),
-        {"x": x},
-        compute_on_cpu,
-        tmp_path,
-        device_file=write(tmp_path / "wrong.onnx", "Sin"),
-    )
+    runs = OnnxRuns(write(tmp_path / "right.onnx", "Exp"), {"x": x}, compute_on_cpu, tmp_path)
+    runs.device_model = onnx.load(str(write(tmp_path / "wrong.onnx", "Sin")))
     traced = TracedValues([], [])
     found = localize_graph(runs, traced, want, cell="c", tolerance=TOLERANCE, precision="float32", masks={})
     assert found.place is not None

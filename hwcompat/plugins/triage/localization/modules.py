@@ -283,7 +283,7 @@ def _watched(
     def before(module: Any, args: Any, kwargs: Any) -> Any:
         key = (names[id(module)], counts[names[id(module)]])
         counts[key[0]] += 1
-        known = _argument_names(module)
+        known = list(inspect.signature(module.forward).parameters)
         labels = [known[place] if place < len(known) else f"argument {place}" for place in range(len(args))]
         arguments = {**dict(zip(labels, args, strict=True)), **kwargs}
         changed = enter(key, stack[-1] if stack else None, arguments)
@@ -305,13 +305,6 @@ def _watched(
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _argument_names(module: Any) -> list[str]:
-    try:
-        return list(inspect.signature(module.forward).parameters)
-    except (TypeError, ValueError):  # of native code
-        return []
 
 
 # Tensors inside what modules take and give: tuples, lists and mappings, however deep

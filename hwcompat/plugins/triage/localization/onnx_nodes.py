@@ -21,22 +21,14 @@ _GIVEN = "given."
 
 
 class OnnxRuns(GraphRuns):
-    """One ONNX file. `compute` runs a file on the device; `device_file` is another file to run there, where what runs
-    isn't what was converted. Files are written into `folder`."""
+    """One ONNX file. `compute` runs a file on the device, where `device_model` runs: what was converted, or another
+    one. Files are written into `folder`."""
 
-    def __init__(
-        self,
-        file: Path,
-        inputs: Mapping[str, Array],
-        compute: Compute,
-        folder: Path,
-        *,
-        device_file: Path | None = None,
-    ) -> None:
+    def __init__(self, file: Path, inputs: Mapping[str, Array], compute: Compute, folder: Path) -> None:
         import onnx
 
         self._model: Any = onnx.load(str(file))
-        self._device: Any = onnx.load(str(device_file)) if device_file else self._model
+        self.device_model = self._model
         self._inputs = dict(inputs)
         self._compute, self._folder = compute, folder
         self._files = 0
@@ -64,11 +56,11 @@ class OnnxRuns(GraphRuns):
 
     def on_device(self) -> Values:
         known = {name: self._info(name) for name in self._known}
-        return self._compute(self._exposed(self._device, known), self._inputs)
+        return self._compute(self._exposed(self.device_model, known), self._inputs)
 
     def apart(self, given: Values) -> Values:
         """Each node reads inputs of its own."""
-        model = copy.deepcopy(self._device)
+        model = copy.deepcopy(self.device_model)
         graph = model.graph
         tensors = {*_given_by(graph), *(one.name for one in graph.input)} & self._known.keys()
         needed: dict[str, None] = {}
@@ -87,7 +79,7 @@ class OnnxRuns(GraphRuns):
         return {one.name: values[one.name] for one in self._model.graph.output if one.name in values}
 
     def plain(self) -> dict[str, Array]:
-        return dict(self._compute(self._written(self._device), self._inputs))
+        return dict(self._compute(self._written(self.device_model), self._inputs))
 
     def _info(self, name: str, prefix: str = "") -> Any:
         """What is written of a known tensor that a graph takes or gives."""

@@ -20,22 +20,14 @@ _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
 
 class OpenVINORuns(GraphRuns):
-    """One `.xml` file, of one graph without a state. `device_file` is another one to run on the device, where what
-    runs isn't what was converted. `inputs` are all of the graph's, by name."""
+    """One `.xml` file, of one graph without a state. `device_file` is what runs on the device: the same, or another
+    one. `inputs` are all of the graph's, by name."""
 
-    def __init__(
-        self,
-        file: Path,
-        inputs: Mapping[str, Array],
-        device: str,
-        options: Mapping[str, str],
-        *,
-        device_file: Path | None = None,
-    ) -> None:
+    def __init__(self, file: Path, inputs: Mapping[str, Array], device: str, options: Mapping[str, str]) -> None:
         import openvino
 
         self._core = openvino.Core()
-        self._file, self._device_file = file, device_file or file
+        self._file = self.device_file = file
         self._inputs = dict(inputs)
         self._device, self._options = device, dict(options)
         model = self._read(file)
@@ -55,12 +47,12 @@ class OpenVINORuns(GraphRuns):
         return self._exposed(self._file, "CPU", _EXACT)
 
     def on_device(self) -> Values:
-        return self._exposed(self._device_file, self._device, self._options)
+        return self._exposed(self.device_file, self._device, self._options)
 
     def apart(self, given: Values) -> Values:
         import openvino
 
-        model = self._read(self._device_file)
+        model = self._read(self.device_file)
         ports = [one for node in _speaking(model) for one in node.outputs() if _tensor(one) in given]
         parameters, results = [], []
         for port in ports:
@@ -78,7 +70,7 @@ class OpenVINORuns(GraphRuns):
         return {self._results[tensor]: values[tensor] for tensor in self._results if tensor in values}
 
     def plain(self) -> dict[str, Array]:
-        model = self._read(self._device_file)
+        model = self._read(self.device_file)
         got = self._core.compile_model(model, self._device, self._options)(self._arrays(model))
         return {_output_name(port): np.array(got[number]) for number, port in enumerate(model.outputs)}
 

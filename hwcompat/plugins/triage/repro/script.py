@@ -29,8 +29,6 @@ _LONGEST_READ = 200_000
 _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$", re.DOTALL)
 _OFF = re.compile(r"off by (?P<error>inf|nan|\d\.\d+e[+-]\d+) of its scale")
 
-OURS = frozenset({"hardware", "generators", "reports", "benchmarks", "hwcompat"})
-
 _START = "make_model"
 _OF_CHECKPOINTS = frozenset({"load_checkpoint", "checkpoint_folder"})
 _LIBRARIES = ("transformers", "diffusers")
@@ -169,16 +167,6 @@ def script_text(
     return _tidied(environment().get_template("repro/script.py.j2").render(values))
 
 
-def own_imports(text: str) -> tuple[str, ...]:
-    """The modules of ours that a script would import: there may be none."""
-    found = []
-    for node in ast.walk(ast.parse(text)):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        found += [name for name in names if name.partition(".")[0] in OURS]
-    return tuple(found)
-
-
 def _arguments(names: Sequence[str]) -> dict[str, str]:
     """What the parameters of a forward pass are called in Python, by the names of its inputs."""
     return {
@@ -198,8 +186,6 @@ def _tidied(text: str) -> str:
         ast.parse(tidy, feature_version=sys.version_info[:2])
     except SyntaxError as error:
         raise UsageError("the script of this failure is no Python", why=str(error)) from error
-    if found := own_imports(tidy):
-        raise UsageError("no script can stand alone for this model", why=f"it would import {', '.join(found)}")
     return tidy
 
 
