@@ -18,7 +18,7 @@ from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.store import Evidence
 from hwcompat.plugins.triage import repro_command
 from hwcompat.plugins.triage.repro.failure import Captured, Does, Shape, Step, Way
-from hwcompat.plugins.triage.repro.recorder import Compared, Recorder, Tried
+from hwcompat.plugins.triage.repro.recorder import Recorder, Tried
 from hwcompat.plugins.triage.repro.script import Shown
 from hwcompat.plugins.triage.repro_command import failing_checks, make_repro, refuse
 from hwcompat.plugins.triage.repro_judgement import Judgement
@@ -184,9 +184,7 @@ def test_the_first_comparison_that_failed_is_written_down(tmp_path: Path) -> Non
     tried = recorder.try_(STEP, {"input_ids": np.zeros((1, 2), np.int64)})
     assert Captured.read(tmp_path).shape is Shape.CRASHED
     for error in (0.5, 0.9):
-        recorder.failed(
-            Compared(tried=tried, expected={"a": np.ones(2)}, error=error, tolerance=1e-5, worst="logits")
-        )
+        recorder.failed(tried, {"a": np.ones(2)}, error=error, tolerance=1e-5, worst="logits")
     recorder.ended(AssertionError("0.5 <= 1e-5"))
     found = Captured.read(tmp_path)
     assert (found.shape, found.error, found.step, found.refused) == (Shape.NUMBERS, 0.5, STEP, "")
@@ -232,7 +230,8 @@ right = case.error(case._run(case.runnable, inputs), want)
 assert right == 0 and recorder.compared is None
 want.arrays["y"][0, 0] = 9
 wrong = case.error(case._run(case.runnable, inputs), want)
-assert wrong > 1 and recorder.compared.error == wrong and list(recorder.compared.expected) == ["y"]
+_, expected, found = recorder.compared
+assert wrong > 1 and found["error"] == wrong and list(expected) == ["y"]
 recorder.ended(AssertionError())
 """
 

@@ -36,17 +36,8 @@ class Tried:
     inputs: Mapping[str, Any]
 
 
-@dataclass(kw_only=True)
-class Compared:
-    """What a comparison that failed was of."""
-
-    tried: Tried | None
-    expected: dict[str, Any]
-    error: float | None
-    tolerance: float
-    worst: str
-    said: str = ""
-    """What differs first, in the words in which a script prints it, where no error was measured."""
+Compared = tuple[Tried | None, dict[str, Any], dict[str, Any]]
+"""A comparison that failed: the step, the arrays that were expected, and what `Captured` tells of it."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -105,9 +96,9 @@ class Recorder:
         Captured(check=self.check, shape=Shape.CRASHED, step=step, stage=self._stage()).write(self.folder)
         return self.tried
 
-    def failed(self, found: Compared) -> None:
-        """Note a comparison that failed; the first of a check counts."""
-        self.compared = self.compared or found
+    def failed(self, tried: Tried | None, expected: dict[str, Any], **found: Any) -> None:
+        """Note a comparison that failed, with what `Captured` tells of it; the first of a check counts."""
+        self.compared = self.compared or (tried, expected, found)
 
     def ended(self, error: BaseException) -> None:
         """Write what is known of a check that failed."""
@@ -116,8 +107,8 @@ class Recorder:
         if compared is None and getattr(error, "error_type", "") == "conversion_wrong":
             compared = self.of_export
         if compared is not None:
-            tried = compared.tried
-            np.savez(self.folder / EXPECTED, **compared.expected)
+            tried, expected, how = compared
+            np.savez(self.folder / EXPECTED, **expected)
         elif stage in ("export", "convert") and self.export is not None:
             tried = self.export
         elif isinstance(error, AssertionError):
@@ -141,15 +132,7 @@ class Recorder:
             left=left[1] if (left := _LEFT.search(str(error))) else "",
         )
         if compared is not None:
-            found = replace(
-                found,
-                shape=Shape.NUMBERS,
-                exception="",
-                message=compared.said,
-                error=compared.error,
-                tolerance=compared.tolerance,
-                worst=compared.worst,
-            )
+            found = replace(found, shape=Shape.NUMBERS, exception="", **{"message": "", **how})
         found.write(self.folder)
 
     def _stage(self) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .failure import Does, Step, Way
-from .recorder import Compared, Recorder, Tried, expected_of, masks_for, wishes_of
+from .recorder import Recorder, Tried, expected_of, masks_for, wishes_of
 
 if TYPE_CHECKING:
     from hardware.compare import Array
@@ -52,13 +52,12 @@ def _try_torch(
     recorder.case = case
     if not isinstance(case.backend, TorchBackend):
         return None
-    facts |= {"trains_only": case.trains_only, "generates": case.generates}
     step = Step(
         way=Way.TORCH,
         does=does,
         device=str(case.backend.torch_device().type),
         precision=case.cell.precision,
-        facts={**facts, **wishes_of(getattr(runnable, "model", None))},
+        facts={**facts, "trains_only": case.trains_only, **wishes_of(getattr(runnable, "model", None))},
     )
     return recorder.try_(step, inputs)
 
@@ -92,9 +91,7 @@ def _watch_passes(recorder: Recorder) -> None:
             _, tried = recorder.by_output.get(id(got), (None, recorder.tried))
             expected = expected_of(want, got.arrays, case.required)
             worst = case.measured.comparison.worst if case.measured.comparison else ""
-            recorder.failed(
-                Compared(tried=tried, expected=expected, error=found, tolerance=case.tolerance, worst=worst)
-            )
+            recorder.failed(tried, expected, error=found, tolerance=case.tolerance, worst=worst)
         return found
 
     def recorded(before: Any, case: ModelTest, *args: Any) -> Any:
@@ -123,9 +120,7 @@ def _watch_gradients(recorder: Recorder) -> None:
         if not found <= case.tolerance and gradients:
             names = set(case.reference(case.inputs).arrays)
             expected = {**gradients[-1], **masks_for(case.masked_by, case.inputs, names)}
-            recorder.failed(
-                Compared(tried=tried, expected=expected, error=found, tolerance=case.tolerance, worst="gradients")
-            )
+            recorder.failed(tried, expected, error=found, tolerance=case.tolerance, worst="gradients")
         return found
 
     def of_reference(before: Any, *args: Any, **kwargs: Any) -> Any:
@@ -152,16 +147,8 @@ def _watch_decoding(recorder: Recorder) -> None:
         if not any(decoded):
             recorder.refused = "it decodes with graphs in a loop of ours"
             return
-        recorder.failed(
-            Compared(
-                tried=decoded[0],
-                expected={"tokens": tokens, "logits": logits},
-                error=error,
-                tolerance=case.tolerance,
-                worst="logits",
-                said=said,
-            )
-        )
+        expected = {"tokens": tokens, "logits": logits}
+        recorder.failed(decoded[0], expected, error=error, tolerance=case.tolerance, worst="logits", message=said)
 
     def tokens(before: Any, case: ModelTest, got: Any, want: Any) -> Any:
         found = before(case, got, want)
@@ -218,13 +205,11 @@ def _watch_exports(recorder: Recorder) -> None:
         except Unsupported as error:
             found = _RELATIVE.search(str(error))
             if found and recorder.export is not None:
-                recorder.of_export = Compared(
-                    tried=Tried(step=recorder.export.step, inputs=dict(inputs)),
-                    expected={**want, **masks_for(proof.subject.masked_by, inputs, want)},
-                    error=float(found[1]),
-                    tolerance=verification.LIMIT,
-                    worst=str(error).rpartition(", in ")[2].partition(")")[0],
-                )
+                tried = Tried(step=recorder.export.step, inputs=dict(inputs))
+                expected = {**want, **masks_for(proof.subject.masked_by, inputs, want)}
+                worst = str(error).rpartition(", in ")[2].partition(")")[0]
+                how = {"error": float(found[1]), "tolerance": verification.LIMIT, "worst": worst}
+                recorder.of_export = tried, expected, how
             raise
 
     _around(openvino, "export_once", functools.partial(exporting, Way.OPENVINO_CONVERT))
