@@ -398,5 +398,5 @@ def test_a_pattern_means_failing_cells_of_the_evidence(tmp_path):
 
 def test_a_cell_without_a_remedy_is_told_why(tmp_path, monkeypatch):
     found = tried_with(tmp_path, None, monkeypatch, turned_by="nothing")
-    text = remedies_markdown([replace(found, tried=(), kind_reason="its operator has no kernel there at all")], "x")
+    text = remedies_markdown([replace(found, tried=(), reason="its operator has no kernel there at all")], "x")
     assert "No remedy: its operator has no kernel there at all" in text

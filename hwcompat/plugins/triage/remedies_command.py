@@ -19,12 +19,12 @@ from hardware.evidence.writer import new_run_id, now
 from hardware.front_door import note
 from hardware.own_commands import own_command
 from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
-from hardware.plain_text import json_text, one_line
+from hardware.plain_text import json_text
 from hwcompat.plugins.triage.remedies.trying import CellTried, State, Tried, Workplace, try_cell
 from reports.delivery import print_or_write
 from reports.finding import COSTS
 from reports.request import Request
-from reports.text import code, markdown, markdown_table
+from reports.text import code, json_values, markdown, markdown_table
 
 FOLDER = OUTPUT / "remedies"
 """Where tries leave their evidence: one folder for each run, apart from the user's evidence."""
@@ -138,7 +138,7 @@ def _cell_markdown(one: CellTried) -> list[str]:
         lines += ["", markdown_table(("remedy", "what came of it"), rows), ""]
     found = one.smallest
     if found is None:
-        return [*lines, f"{'None of them turned it' if one.tried else 'No remedy'}: {markdown(one.kind_reason)}"]
+        return [*lines, f"{'None of them turned it' if one.tried else 'No remedy'}: {markdown(one.reason)}"]
     remedy = found.step.remedy
     lines += [
         f"- smallest change: {code(found.step.id)}, {markdown(remedy.says)}",
@@ -152,7 +152,7 @@ def _cell_markdown(one: CellTried) -> list[str]:
 
 def _came_to(one: Tried) -> str:
     said = f"{_SAID[one.state]} (level {one.level}, {one.seconds:.0f} s)"
-    what = "; ".join(one.conditions) if one.state is State.TURNED else one_line(one.why)
+    what = "; ".join(one.conditions) if one.state is State.TURNED else one.why
     return f"{said}: {what}" if what else said
 
 
@@ -182,39 +182,26 @@ def cell_to_dict(one: CellTried) -> dict[str, Any]:
     """A cell as data."""
     found = one.smallest
     return {
+        **json_values(one),
         "cell": one.cell.id,
         "works": one.works,
-        "level": str(one.level),
-        "check": one.check,
-        "error_type": one.error_type,
-        "why": one_line(one.why),
-        "failure": one.kind,
-        "reason": one.kind_reason,
-        "problem": one_line(one.problem),
         "tried": [_tried_to_dict(each) for each in one.tried],
-        "not_tried": list(one.not_tried),
         "smallest": found.step.id if found else None,
         "write": write_of(found) if found else None,
     }
 
 
 def _tried_to_dict(one: Tried) -> dict[str, Any]:
-    remedy = one.step.remedy
+    values, step = json_values(one), one.step
+    del values["step"]
     return {
-        "remedy": one.step.id,
-        "says": remedy.says,
-        "size": remedy.size,
-        "likely": one.step.likely,
-        "cell": one.step.cell.id,
-        "changed": one.step.changes.text,
-        "leaves_out": list(remedy.leaves_out),
-        "state": str(one.state),
-        "level": str(one.level),
-        "error_type": one.error_type,
-        "why": one_line(one.why),
-        "conditions": [one_line(text) for text in one.conditions],
-        "cost": {name: remedy.cost[name] for name in COSTS},
-        "evidence": one.evidence,
-        "run": one.run_id,
-        "seconds": round(one.seconds, 1),
+        "remedy": step.id,
+        "says": step.remedy.says,
+        "size": step.remedy.size,
+        "likely": step.likely,
+        "cell": step.cell.id,
+        "changed": step.changes.text,
+        "leaves_out": list(step.remedy.leaves_out),
+        "cost": {name: step.remedy.cost[name] for name in COSTS},
+        **values,
     }

@@ -76,7 +76,7 @@ class Run:
 @dataclass(frozen=True, kw_only=True)
 class Tried:
     """A try and what came of it. `error_type` and `why` tell of what still fails; `evidence` is the folder that it
-    left, `run_id` the run in it."""
+    left, `run` the id of the run in it."""
 
     step: Step
     state: State
@@ -85,7 +85,7 @@ class Tried:
     why: str
     conditions: tuple[str, ...]
     evidence: str
-    run_id: str
+    run: str
     seconds: float
 
 
@@ -93,8 +93,8 @@ class Tried:
 class CellTried:
     """A cell that was asked for: its level and failure as it is now, and what each remedy came to, in order.
 
-    `kind` is the failure's id in the data with its `kind_reason`; empty where nothing failed. `problem` says why it
-    could not be measured at all.
+    `failure` is the kind of failure, by its id in the data, with its `reason`; empty where nothing failed. `problem`
+    says why it could not be measured at all.
     """
 
     cell: Cell
@@ -102,8 +102,8 @@ class CellTried:
     check: str = ""
     error_type: str = ""
     why: str = ""
-    kind: str = ""
-    kind_reason: str = ""
+    failure: str = ""
+    reason: str = ""
     problem: str = ""
     tried: tuple[Tried, ...] = ()
     not_tried: tuple[str, ...] = ()
@@ -179,8 +179,8 @@ def try_cell(
         check=failure.check_name,
         error_type=error_type,
         why=why,
-        kind=kind.id,
-        kind_reason=kind.reason,
+        failure=kind.id,
+        reason=kind.reason,
         tried=tuple(tried),
         not_tried=tuple(left),
     )
@@ -339,8 +339,8 @@ def judge_try(step: Step, run: Run, before: Level, check: str, *, evidence: str,
             *(f"{name} was skipped: this fix gives up what it checks" for name in left_out),
         ),
         evidence=evidence,
-        run_id=run.run.run_id if run.run else "",
-        seconds=seconds,
+        run=run.run.run_id if run.run else "",
+        seconds=round(seconds, 1),
     )
 
 
