@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,45 +219,44 @@ def _watch_exports(recorder: Recorder) -> None:
 
 
 def _watch_openvino(recorder: Recorder) -> None:
-    with suppress(ImportError):
-        from hardware.backends._openvino_model import ClassModel, Graph
+    from hardware.backends._openvino_model import ClassModel, Graph
 
-        known: dict[int, tuple[Step, Path]] = {}
+    known: dict[int, tuple[Step, Path]] = {}
 
-        def open_(graph: Any, file: Path, device: str, options: Any, made_by: str) -> None:
-            facts = {"made_by": made_by}
-            step = Step(way=Way.OPENVINO_GRAPH, does=Does.FORWARD, device=device, options=dict(options), facts=facts)
-            known[id(graph)] = step, file
-            recorder.try_(step, {}, file)
+    def open_(graph: Any, file: Path, device: str, options: Any, made_by: str) -> None:
+        facts = {"made_by": made_by}
+        step = Step(way=Way.OPENVINO_GRAPH, does=Does.FORWARD, device=device, options=dict(options), facts=facts)
+        known[id(graph)] = step, file
+        recorder.try_(step, {}, file)
 
-        def opened(before: Any, graph: Any, core: Any, file: Path, device: str, options: Any) -> Any:
-            open_(graph, file, device, options, "openvino.convert_model over a traced forward pass")
-            return before(graph, core, file, device, options)
+    def opened(before: Any, graph: Any, core: Any, file: Path, device: str, options: Any) -> Any:
+        open_(graph, file, device, options, "openvino.convert_model over a traced forward pass")
+        return before(graph, core, file, device, options)
 
-        def called(before: Any, graph: Any, inputs: Mapping[str, Array]) -> Any:
-            step, file = known[id(graph)]
-            recorder.try_(step, {name: inputs[name] for name in graph.inputs}, file)
-            return before(graph, inputs)
+    def called(before: Any, graph: Any, inputs: Mapping[str, Array]) -> Any:
+        step, file = known[id(graph)]
+        recorder.try_(step, {name: inputs[name] for name in graph.inputs}, file)
+        return before(graph, inputs)
 
-        def loaded(before: Any, model: Any, exported: Any, name: str, device: str, options: Any) -> Any:
-            files = sorted(exported.folder.glob("*.xml"))
-            if len(files) == 1:
-                open_(model, files[0], device, options, "optimum-intel")
-            return before(model, exported, name, device, options)
+    def loaded(before: Any, model: Any, exported: Any, name: str, device: str, options: Any) -> Any:
+        files = sorted(exported.folder.glob("*.xml"))
+        if len(files) == 1:
+            open_(model, files[0], device, options, "optimum-intel")
+        return before(model, exported, name, device, options)
 
-        def asked(before: Any, model: Any, inputs: Mapping[str, Array]) -> Any:
-            if id(model) in known:
-                step, file = known[id(model)]
-                recorder.try_(step, inputs, file)
-            else:
-                recorder.tried = None
-                recorder.refused = "its export is several graphs, between which Python of optimum-intel runs"
-            return before(model, inputs)
+    def asked(before: Any, model: Any, inputs: Mapping[str, Array]) -> Any:
+        if id(model) in known:
+            step, file = known[id(model)]
+            recorder.try_(step, inputs, file)
+        else:
+            recorder.tried = None
+            recorder.refused = "its export is several graphs, between which Python of optimum-intel runs"
+        return before(model, inputs)
 
-        _around(Graph, "__init__", opened)
-        _around(Graph, "__call__", called)
-        _around(ClassModel, "__init__", loaded)
-        _around(ClassModel, "__call__", asked)
+    _around(Graph, "__init__", opened)
+    _around(Graph, "__call__", called)
+    _around(ClassModel, "__init__", loaded)
+    _around(ClassModel, "__call__", asked)
 
 
 def _watch_qnn(recorder: Recorder) -> None:
