@@ -27,13 +27,12 @@ from hardware.backends.factory import get_backend
 from hardware.evidence.writer import now
 from hardware.output_masks import masks_of
 from hardware.testing import reference
-from hwcompat.plugins.triage.localization.child import built, subject_of
+from hwcompat.plugins.triage.localization.cells import built, subject_of
 from hwcompat.plugins.triage.localization.comparing import padding_of
-from hwcompat.plugins.triage.localization.graphs import GraphRuns, localize_graph
+from hwcompat.plugins.triage.localization.graphs import GraphRuns, localize_graph, traced_values
 from hwcompat.plugins.triage.localization.modules import localize_modules
 from hwcompat.plugins.triage.localization.onnx_nodes import OnnxRuns, compute_on_cpu
 from hwcompat.plugins.triage.localization.result import Localization
-from hwcompat.plugins.triage.localization.traced import traced_values
 
 from .localization_page import Row, page
 
@@ -260,8 +259,8 @@ def _exported(kind: str, subject: Any, inputs: Any) -> Path:
         from hardware.export.onnx import export_onnx
 
         return export_onnx(subject, inputs).folder / "model.onnx"
+    from hardware.backends._openvino_calls import OPENVINO_OPTIONS
     from hardware.backends._openvino_model import open_model
-    from hardware.backends.openvino import OPENVINO_OPTIONS
     from hardware.export.openvino import export_openvino
 
     exact = OPENVINO_OPTIONS["float32"]
@@ -313,11 +312,17 @@ def _graph_row(
 
 def _runs(kind: str, file: Path, given: Any, folder: Path, device: Path | None) -> GraphRuns:
     if kind == "onnx":
-        return OnnxRuns(file, given, compute_on_cpu, folder, device_file=device)
-    from hardware.backends.openvino import OPENVINO_OPTIONS
+        import onnx
+
+        nodes = OnnxRuns(file, given, compute_on_cpu, folder)
+        nodes.device_model = onnx.load(str(device or file))
+        return nodes
+    from hardware.backends._openvino_calls import OPENVINO_OPTIONS
     from hwcompat.plugins.triage.localization.openvino_nodes import OpenVINORuns
 
-    return OpenVINORuns(file, given, "CPU", OPENVINO_OPTIONS["float32"], device_file=device)
+    runs = OpenVINORuns(file, given, "CPU", OPENVINO_OPTIONS["float32"])
+    runs.device_file = device or file
+    return runs
 
 
 def main() -> None:

@@ -29,11 +29,9 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import lines_by_cell, read_folder
 from hardware.evidence.versions import versions_of
-from hwcompat.plugins.triage.remedies.judging import Run
-from hwcompat.plugins.triage.remedies.trying import Workplace, try_cell
-from hwcompat.plugins.triage.remedies_view import cell_to_dict, error_type_of
+from hwcompat.plugins.triage.remedies.trying import Run, Workplace, try_cell
+from hwcompat.plugins.triage.remedies_command import cell_to_dict
 from reports.text import code, markdown, markdown_table
-from reports.wording import reason_text
 
 PAGE = Path(__file__).parents[1] / "docs" / "REMEDIES.md"
 KEPT = Path(__file__).parents[1] / "docs" / "evidence" / "remedies.jsonl"
@@ -169,11 +167,9 @@ def run(evidence: tuple[Path, ...], out: Path, fixable: str, timeout_s: float) -
             Cell.parse(entry["id"]),
             place,
             here=here,
-            error_type_of=error_type_of,
             on_note=click.echo,
             known=known.get(entry["id"]) if fixable == "elsewhere" else None,
             first_is_enough=True,
-            words=reason_text,
         )
         with noted.open("a", encoding="utf-8") as file:
             file.write(json.dumps(cell_to_dict(found)) + "\n")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hwcompat.plugins.triage.repro.making import ORDER
+from hwcompat.plugins.triage.repro_command import ORDER
 
 from .code.drawing import frozen
 

@@ -108,7 +108,6 @@ def test_nothing_is_imported_from_the_folder_that_a_command_is_given_in(
     place: Path, sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hardware.basic_detection import _asked_torch
-    from hwcompat.plugins.triage.remedies.attempt import Task
     from hwcompat.plugins.triage.remedies.trying import child_environment, run_child
 
     monkeypatch.chdir(place)
@@ -116,7 +115,7 @@ def test_nothing_is_imported_from_the_folder_that_a_command_is_given_in(
         (place / f"{name}.py").write_text(f"open({str(sentinel.path)!r}, 'w').close()\n")
     assert _asked_torch()
     cell = "nothing/x/cpu/float32"
-    task = Task(cell=cell, asked=cell, evidence="", folder=str(place), command="", timeout_s=1.0)
+    task = {"cell": cell, "asked": cell, "evidence": "", "folder": str(place), "command": "", "timeout_s": 1.0}
     run_child(task, child_environment(os.environ, {}), place / "log", 60.0)
     sentinel.check()
     said = (place / "log").read_text()

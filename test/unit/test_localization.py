@@ -16,10 +16,9 @@ import torch
 from hardware.errors import NothingMatched, UsageError
 from hardware.testing.reference import as_reference
 from hwcompat.plugins.triage.localization.comparing import error_of, padding_of
-from hwcompat.plugins.triage.localization.graphs import GraphRuns, Node, localize_graph
+from hwcompat.plugins.triage.localization.graphs import GraphRuns, Node, TracedValues, localize_graph
 from hwcompat.plugins.triage.localization.modules import localize_modules
 from hwcompat.plugins.triage.localization.result import Finding, Localization, Place
-from hwcompat.plugins.triage.localization.traced import Traced, TracedValues
 from hwcompat.plugins.triage.localize_command import exit_code, localization_json, localization_markdown
 
 TOLERANCE = 2e-5
@@ -210,7 +209,7 @@ class Chain(GraphRuns):
 
 def graph(runs: Chain) -> Localization:
     right = Chain()._values("")
-    traced = TracedValues([Traced(values=one, module="", operator="") for one in right.values()], [])
+    traced = TracedValues(right.values(), [])
     return localize_graph(
         runs, traced, {"y": right["c"]}, cell="c", tolerance=TOLERANCE, precision="float32", masks={}
     )
@@ -250,13 +249,8 @@ def test_an_onnx_node_is_named_among_nodes_that_read_inputs_of_their_own(tmp_pat
     x = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
     tanh = np.tanh(x.astype(np.float64))
     want = {"y": np.exp(tanh) * x}
-    runs = OnnxRuns(
-        write(tmp_path / "right.onnx", "Exp"),
-        {"x": x},
-        compute_on_cpu,
-        tmp_path,
-        device_file=write(tmp_path / "wrong.onnx", "Sin"),
-    )
+    runs = OnnxRuns(write(tmp_path / "right.onnx", "Exp"), {"x": x}, compute_on_cpu, tmp_path)
+    runs.device_model = onnx.load(str(write(tmp_path / "wrong.onnx", "Sin")))
     traced = TracedValues([], [])
     found = localize_graph(runs, traced, want, cell="c", tolerance=TOLERANCE, precision="float32", masks={})
     assert found.place is not None
@@ -296,7 +290,7 @@ def test_the_first_line_says_where_and_foreign_text_is_no_markup() -> None:
 
 
 def test_what_can_not_be_localized_is_refused_with_the_next_step() -> None:
-    from hwcompat.plugins.triage.localization.asking import checked_cell
+    from hwcompat.plugins.triage.localization.cells import checked_cell
 
     with pytest.raises(UsageError, match="cpu"):
         checked_cell("bert/fill-mask/cup/float32")

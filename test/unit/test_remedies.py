@@ -26,13 +26,27 @@ from hardware.evidence.writer import EvidenceWriter, now
 from hardware.testing.lines import line_for
 from hardware.testing.suite_file import SuiteFile
 from hwcompat.plugins.triage.remedies import trying
-from hwcompat.plugins.triage.remedies.judging import Run, State, judge_try, smallest, verdict_of_run, worth_trying
 from hwcompat.plugins.triage.remedies.remedy import load_remedies, steps_for
-from hwcompat.plugins.triage.remedies.trying import Workplace, child_environment, try_cell
-from hwcompat.plugins.triage.remedies_command import asked_cells, exit_code
-from hwcompat.plugins.triage.remedies_view import remedies_json, remedies_markdown, remedies_text, write_of
+from hwcompat.plugins.triage.remedies.trying import (
+    Run,
+    State,
+    Workplace,
+    child_environment,
+    judge_try,
+    smallest,
+    try_cell,
+    verdict_of_run,
+    worth_trying,
+)
+from hwcompat.plugins.triage.remedies_command import (
+    asked_cells,
+    exit_code,
+    remedies_json,
+    remedies_markdown,
+    write_of,
+)
 from reports.finding import COSTS
-from reports.wording import reason_text, texts
+from reports.wording import texts
 
 HERE = ("cpu", "openvino", "qnn", "simulated")
 CELL = Cell.parse("bert/fill-mask/cpu/float32")
@@ -242,7 +256,6 @@ def test_a_try_turns_a_cell_only_where_its_lines_tell_the_change(tmp_path, monke
             "matches_reference",
             evidence="",
             seconds=1,
-            words=reason_text,
         ).state
         for name in ("plain", "changed")
     ]
@@ -253,10 +266,10 @@ def test_a_check_that_still_fails_is_told_and_none_is_left_out_unsaid(tmp_path, 
     step = next(one for one in steps(CELL.id, check="backward") if one.id == "attention_eager")
     outcomes = {"backward": Outcome.FAILED}
     write_run(tmp_path, outcomes=outcomes, changes=step.changes.text, monkeypatch=monkeypatch)
-    came = judge_try(step, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1, words=reason_text)
+    came = judge_try(step, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
     assert (came.state, came.error_type) == (State.FAILS, "numerical_mismatch")
     without = replace(step, remedy=replace(step.remedy, leaves_out=("backward",)))
-    came = judge_try(without, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1, words=reason_text)
+    came = judge_try(without, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
     assert came.state is State.TURNED
     assert came.conditions[-1].startswith("backward was skipped")
 
@@ -265,7 +278,7 @@ def test_a_target_that_is_not_asked_what_failed_turns_nothing(tmp_path):
     step = next(one for one in steps(CELL.id, check="backward") if one.id == "other_target:openvino")
     write_run(tmp_path, step.cell)
     for check, state in (("matches_reference", State.TURNED), ("backward", State.BETTER)):
-        came = judge_try(step, run_in(tmp_path), Level.LOW, check, evidence="", seconds=1, words=reason_text)
+        came = judge_try(step, run_in(tmp_path), Level.LOW, check, evidence="", seconds=1)
         assert came.state is state
         assert came.why == ("" if state is State.TURNED else "backward can't be asked there")
 
@@ -299,16 +312,16 @@ def tried_with(folder, evidence, monkeypatch, *, turned_by):
     def child(task, environment, log, limit_s):
         changes = environment.get(VARIABLE, "")
         outcomes = {} if changes == turned_by else {"matches_recorded": Outcome.FAILED, "backward": Outcome.FAILED}
-        cell = Cell.parse(task.cell)
+        cell = Cell.parse(task["cell"])
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv(VARIABLE, raising=False)
-            write_run(Path(task.folder) / "evidence", cell, outcomes, changes=changes, monkeypatch=patch)
+            write_run(Path(task["folder"]) / "evidence", cell, outcomes, changes=changes, monkeypatch=patch)
         return ""
 
     monkeypatch.setattr(trying, "run_child", child)
     place = Workplace(folder=folder, evidence=evidence, command="")
     here = ("cpu", "openvino")
-    return try_cell(CELL, place, here=here, error_type_of=lambda line: line.error_type, words=reason_text)
+    return try_cell(CELL, place, here=here)
 
 
 def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
@@ -331,7 +344,6 @@ EMPTY = judge_try(
     "matches_reference",
     evidence="/x/<b>",
     seconds=1.0,
-    words=reason_text,
 )
 
 
@@ -339,9 +351,6 @@ def test_what_is_told_fits_the_schema_and_obeys_no_terminal(tmp_path, monkeypatc
     assert (EMPTY.state, EMPTY.why) == (State.NOT_RUN, "killed")
     found = tried_with(tmp_path, None, monkeypatch, turned_by="attention=eager")
     hostile = replace(found, why="\x1b[31m<script>\n", cell=Cell.parse("a@b+c/fill-mask/cpu/float32"))
-    text = remedies_text([found, hostile], "hwcompat-out/remedies/x", 80)
-    assert "\x1b" not in text
-    assert 'model.set_attn_implementation("eager")' in text
     page = remedies_markdown([found, hostile], "hwcompat-out/remedies/x")
     assert "\x1b" not in page
     assert "<script>" not in page
@@ -389,5 +398,5 @@ def test_a_pattern_means_failing_cells_of_the_evidence(tmp_path):
 
 def test_a_cell_without_a_remedy_is_told_why(tmp_path, monkeypatch):
     found = tried_with(tmp_path, None, monkeypatch, turned_by="nothing")
-    text = remedies_text([replace(found, tried=(), kind_reason="its operator has no kernel there at all")], "x", 80)
-    assert "  no remedy  its operator has no kernel there at all\n" in text
+    text = remedies_markdown([replace(found, tried=(), reason="its operator has no kernel there at all")], "x")
+    assert "No remedy: its operator has no kernel there at all" in text

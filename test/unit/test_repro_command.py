@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,13 +17,12 @@ from hardware.errors import NothingMatched, OutputError, UsageError
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.store import Evidence
 from hwcompat.plugins.triage import repro_command
-from hwcompat.plugins.triage.repro.failure import ANSWER, Captured, Does, Shape, Step, Way
-from hwcompat.plugins.triage.repro.making import refuse
-from hwcompat.plugins.triage.repro.recorder import Compared, Recorder, Tried
-from hwcompat.plugins.triage.repro.running import Shown
-from hwcompat.plugins.triage.repro_command import failing_checks, make_repro
+from hwcompat.plugins.triage.repro.failure import Captured, Does, Shape, Step, Way
+from hwcompat.plugins.triage.repro.recorder import Recorder, Tried
+from hwcompat.plugins.triage.repro.script import Shown
+from hwcompat.plugins.triage.repro_command import failing_checks, make_repro, refuse
 from hwcompat.plugins.triage.repro_judgement import Judgement
-from hwcompat.plugins.triage.repro_text import Issue, issue_text, plain, story_of, title_of
+from hwcompat.plugins.triage.repro_text import issue_text, plain, story_of, title_of
 from reports.request import Request, refuse_together, with_options
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +95,7 @@ def test_a_folder_of_somebody_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="in the way"):
         repro_command._empty(tmp_path)
     assert (tmp_path / "thesis.txt").is_file()
-    (tmp_path / "thesis.txt").rename(tmp_path / "inputs.safetensors")  # as of a command that was cut off
+    (tmp_path / "thesis.txt").rename(tmp_path / "inputs.npz")  # as of a command that was cut off
     repro_command._empty(tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -124,14 +122,6 @@ def test_an_issue_names_no_folder_and_no_person_and_nothing_becomes_markup() -> 
         exception="Fail",
         message=message,
     )
-    issue = Issue(
-        cell=CELL,
-        captured=captured,
-        shown=shown,
-        judgement=Judgement(same=True, why=message),
-        title=title_of(CELL, captured, "BertModel"),
-        story=story_of(CELL, captured),
-    )
     run = RunLine(
         run_id="a",
         started_at="2026-01-01",
@@ -141,7 +131,15 @@ def test_an_issue_names_no_folder_and_no_person_and_nothing_becomes_markup() -> 
         versions={"torch": "2.9.0\n# heading", "hwcompat": "0.1", "onnx": "1.0", "qualcomm_driver": "7"},
         plan=(),
     )
-    text = issue_text(issue, "Run       python repro.py\nNeeds     torch, onnxruntime\n", run)
+    text = issue_text(
+        captured,
+        shown,
+        Judgement(same=True, why=message),
+        title=title_of(CELL, captured, "BertModel"),
+        story=story_of(CELL, captured),
+        script="Run       python repro.py\nNeeds     torch, onnxruntime\n",
+        run=run,
+    )
     assert "jane" not in text
     assert "/tmp" not in text
     outside = text.split("```")[::2]
@@ -162,8 +160,8 @@ def test_an_issue_says_where_the_script_shows_something_else() -> None:
     captured = Captured(check="backward", shape=Shape.NUMBERS, step=STEP, error=1.0, tolerance=1e-5)
     shown = Shown(code=0, seconds=1.0, printed="")
     judged = Judgement(same=False, why="the script does not fail")
-    issue = Issue(cell=CELL, captured=captured, shown=shown, judgement=judged, title="t", story=("s",))
-    assert "does not show what the check" in issue_text(issue, "", None)
+    text = issue_text(captured, shown, judged, title="t", story=("s",), script="", run=None)
+    assert "does not show what the check" in text
 
 
 def test_operators_that_are_left_to_the_host_are_named() -> None:
@@ -184,13 +182,11 @@ def test_the_first_comparison_that_failed_is_written_down(tmp_path: Path) -> Non
     recorder = Recorder(folder=tmp_path, with_weights=False)
     recorder.began("matches_reference")
     tried = recorder.try_(STEP, {"input_ids": np.zeros((1, 2), np.int64)})
-    assert Captured.from_dict(json.loads((tmp_path / ANSWER).read_text())).shape is Shape.CRASHED
+    assert Captured.read(tmp_path).shape is Shape.CRASHED
     for error in (0.5, 0.9):
-        recorder.failed(
-            Compared(tried=tried, expected={"a": np.ones(2)}, error=error, tolerance=1e-5, worst="logits")
-        )
+        recorder.failed(tried, {"a": np.ones(2)}, error=error, tolerance=1e-5, worst="logits")
     recorder.ended(AssertionError("0.5 <= 1e-5"))
-    found = Captured.from_dict(json.loads((tmp_path / ANSWER).read_text()))
+    found = Captured.read(tmp_path)
     assert (found.shape, found.error, found.step, found.refused) == (Shape.NUMBERS, 0.5, STEP, "")
 
 
@@ -201,10 +197,10 @@ def test_the_innermost_cause_counts_and_an_assertion_of_ours_is_refused(tmp_path
     outer = RuntimeError("QNN doesn't run the model: it leaves Einsum (1), Mod (2) to the host; Fail")
     outer.__cause__ = ValueError("the runtime's")
     recorder.ended(outer)
-    found = Captured.from_dict(json.loads((tmp_path / ANSWER).read_text()))
+    found = Captured.read(tmp_path)
     assert (found.exception, found.message, found.left) == ("ValueError", "the runtime's", "Einsum (1), Mod (2)")
     recorder.ended(AssertionError("not execution.offloaded"))
-    assert "no comparison" in Captured.from_dict(json.loads((tmp_path / ANSWER).read_text())).refused
+    assert "no comparison" in Captured.read(tmp_path).refused
 
 
 _WATCHED = """
@@ -234,7 +230,8 @@ right = case.error(case._run(case.runnable, inputs), want)
 assert right == 0 and recorder.compared is None
 want.arrays["y"][0, 0] = 9
 wrong = case.error(case._run(case.runnable, inputs), want)
-assert wrong > 1 and recorder.compared.error == wrong and list(recorder.compared.expected) == ["y"]
+_, expected, found = recorder.compared
+assert wrong > 1 and found["error"] == wrong and list(expected) == ["y"]
 recorder.ended(AssertionError())
 """
 
@@ -245,7 +242,7 @@ def test_what_a_suite_compares_is_heard(tmp_path: Path) -> None:
         [sys.executable, "-c", _WATCHED, str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert not done.stderr
-    found = Captured.from_dict(json.loads((tmp_path / ANSWER).read_text()))
+    found = Captured.read(tmp_path)
     assert (found.shape, found.stage, found.check) == (Shape.NUMBERS, "compare", "matches_reference")
     assert found.error is not None
     assert found.error > 1
@@ -253,18 +250,15 @@ def test_what_a_suite_compares_is_heard(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("same", [True, False])
 def test_the_folder_is_named_with_what_its_script_showed(tmp_path, monkeypatch, capsys, same):
-    made = SimpleNamespace(
-        folder=tmp_path / "made",
-        captured=SimpleNamespace(check="backward"),
-        judgement=SimpleNamespace(same=same, why="its reason"),
-    )
+    captured = Captured(check="backward", shape=Shape.NUMBERS)
     monkeypatch.setattr(repro_command, "_evidence", lambda request: None)
-    monkeypatch.setattr(repro_command, "make_repro", lambda *_: made)
-    assert repro_command.report_repro(asked(), CELL.id) == (0 if same else 1)
+    monkeypatch.setattr(repro_command, "make_repro", lambda *_: (captured, Judgement(same=same, why="its reason")))
+    assert repro_command.report_repro(asked("--output-dir", str(tmp_path)), CELL.id) == (0 if same else 1)
+    made = tmp_path / CELL.slug
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{CELL.id}, backward: {'' if same else 'NOT '}reproduced the same way"
-    assert said[1:3] == ["  its reason", f"  {made.folder / 'repro.py'}"]
-    assert said[3] == f"  {made.folder / 'README.md'}{'' if same else ', which says so'}"
+    assert said[1:3] == ["  its reason", f"  {made / 'repro.py'}"]
+    assert said[3] == f"  {made / 'README.md'}{'' if same else ', which says so'}"
 
 
 def test_what_is_run_again_is_said_before_it_runs(tmp_path, monkeypatch, capsys):

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hwcompat.plugins.triage.repro.failure import Captured, Shape
-from hwcompat.plugins.triage.repro.running import Shown
+from hwcompat.plugins.triage.repro.script import Shown
 from hwcompat.plugins.triage.repro_judgement import judge
 
 LGAMMA = "Check 'false' failed\n-- No conversion rule found for operations: aten::lgamma"

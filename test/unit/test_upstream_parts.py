@@ -18,9 +18,9 @@ from hardware.backends.factory import resolve_target
 from hardware.errors import BrokenInput, ModelError, UsageError
 from hardware.evidence.record import Outcome
 from hardware.target import Target
-from hwcompat.plugins.triage.upstream.checkout import agree_with_installed, read_checkout
 from hwcompat.plugins.triage.upstream.device_spec import spec_name, spec_text, torch_backend
 from hwcompat.plugins.triage.upstream.plugin import Phase, needs_network, outcome_of
+from hwcompat.plugins.triage.upstream_command import agree_with_installed, modeling_tests, read_checkout
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = importlib.metadata.version("transformers")
@@ -96,11 +96,8 @@ def test_one_of_several_devices_is_refused():
 # The checkout
 
 
-def test_the_version_is_read_from_the_source_or_from_setup(tmp_path):
-    assert read_checkout(checkout(tmp_path / "a", "9.8.7")).version == "9.8.7"
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "setup.py").write_text('setup(\n    name="transformers",\n    version="4.5.6",\n)\n')
-    assert read_checkout(tmp_path / "b").version == "4.5.6"
+def test_the_version_is_read_from_the_source(tmp_path):
+    assert read_checkout(checkout(tmp_path / "a", "9.8.7")) == "9.8.7"
     (tmp_path / "c").mkdir()
     with pytest.raises(BrokenInput, match="no checkout of transformers"):
         read_checkout(tmp_path / "c")
@@ -117,18 +114,18 @@ def test_tests_are_found_by_the_types_name_and_by_where_its_configuration_lies(t
         f"tests/models/{name}.py"
         for name in ("bert/test_modeling_bert", "openai/test_modeling_openai", "data2vec/test_modeling_data2vec_text")
     )
-    found = read_checkout(checkout(tmp_path, INSTALLED, bert, openai, text))
-    assert found.tests_of(source_names("bert")) == tmp_path / bert
-    assert found.tests_of(source_names("openai-gpt")) == tmp_path / openai
-    assert found.tests_of(source_names("data2vec-text")) == tmp_path / text
+    found = checkout(tmp_path, INSTALLED, bert, openai, text)
+    assert modeling_tests(found, source_names("bert")) == tmp_path / bert
+    assert modeling_tests(found, source_names("openai-gpt")) == tmp_path / openai
+    assert modeling_tests(found, source_names("data2vec-text")) == tmp_path / text
     with pytest.raises(ModelError, match=r"no file test_modeling_vit\.py"):
-        found.tests_of(source_names("vit"))
+        modeling_tests(found, source_names("vit"))
 
 
 def test_a_source_distribution_is_told_from_a_checkout(tmp_path):
-    found = read_checkout(checkout(tmp_path))
+    found = checkout(tmp_path)
     with pytest.raises(ModelError, match="a source distribution has no tests of models"):
-        found.tests_of(source_names("bert"))
+        modeling_tests(found, source_names("bert"))
 
 
 # What an outcome is worth

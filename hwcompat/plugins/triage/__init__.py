@@ -7,7 +7,7 @@ from hardware.plugins import Plugin
 PLUGIN = Plugin(
     name="triage",
     package=__name__,
-    commands=(".commands:COMMANDS",),
+    commands=(".upstream.device_spec:COMMANDS",),
     jobs={
         "localize": ".localize_command:report_localization",
         "repro": ".repro_command:report_repro",

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hardware.errors import UsageError
 from hardware.evidence.writer import now
 from hardware.front_door import note
 from hardware.plain_text import json_text
-from hwcompat.plugins.triage.localization.asking import checked_cell, localize_cell
-from hwcompat.plugins.triage.localization.result import Finding, Localization, Place
 from reports.delivery import print_or_write
 from reports.formats import suffix_of
 from reports.request import Request
-from reports.text import code, markdown
+from reports.text import code, listed, markdown
+
+from .localization.cells import checked_cell, localize_cell
+from .localization.result import Finding, Localization, Place
 
 SCHEMA_VERSION = 1
 _SHOWN = 5
@@ -27,36 +25,33 @@ _SAID = {
 }
 
 
-def report_localization(request: Request, cell: str) -> int:
+def report_localization(request: Request, text: str) -> int:
     """Localize the cell, print or write the answer, and return the exit code: 0 where the cell agrees everywhere, or
-    is off by rounding alone with its outputs within tolerance; else 1. Raises what `localize_cell` does."""
-    if request.format not in ("markdown", "json"):
-        raise UsageError(f"--localize gives no {request.format}", fix="Take --format markdown or json.")
-    checked = checked_cell(cell)
-    note(f"localizing {checked.id}: a few seconds to a minute")
-    found = localize_cell(checked.id)
-    text = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
-    print_or_write(text + "\n", request.output_dir, f"localization.{suffix_of(request.format)}")
+    is off by rounding alone with its outputs within tolerance; else 1. Raises what `checked_cell` and `localize_cell`
+    do."""
+    cell = checked_cell(text)
+    note(f"localizing {cell.id}: a few seconds to a minute")
+    found = localize_cell(cell)
+    told = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
+    print_or_write(f"{told}\n", request.output_dir, f"localization.{suffix_of(request.format)}")
     return exit_code(found)
 
 
 def exit_code(found: Localization) -> int:
     """0 where nothing is wrong with the cell's results, else 1."""
-    fine = found.outputs_error is not None and found.outputs_error <= found.tolerance
-    return 0 if found.finding is Finding.AGREES or (found.finding is Finding.PRECISION and fine) else 1
+    return 0 if found.finding is Finding.AGREES or (found.finding is Finding.PRECISION and found.is_whole) else 1
 
 
 def localization_json(found: Localization, timestamp: str) -> str:
     """As `schemas/localization.json` describes it."""
-    values: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "timestamp": timestamp, **found.to_dict()}
-    return json_text(values)
+    return json_text({"schema_version": SCHEMA_VERSION, "timestamp": timestamp, **found.to_dict()})
 
 
 def localization_markdown(found: Localization) -> str:
     """A few lines for people; the first one says where and what."""
     lines = [f"{code(found.cell)}: {_headline(found)}", ""]
-    if found.place is not None:
-        lines += [f"- {line}" for line in _facts(found, found.place)]
+    if found.place is not None and found.finding is not Finding.BROKE:
+        lines += [f"- {line}" for line in _facts(found.place)]
     error = "not computed" if found.outputs_error is None else f"{found.outputs_error:.2e}"
     lines.append(f"- Outputs: error {error} of their scale, tolerance {found.tolerance:g}")
     if found.compared:
@@ -66,9 +61,8 @@ def localization_markdown(found: Localization) -> str:
         )
     lines += [f"- Note: {markdown(one, longest=600)}" for one in found.notes]
     if found.others:
-        shown = ", ".join(f"{_name(one)} ({_error(one.own_error)})" for one in found.others[:_SHOWN])
-        more = len(found.others) - _SHOWN
-        lines.append(f"- Also wrong by themselves: {shown}" + (f" and {more} more" if more > 0 else ""))
+        names = [f"{_name(one)} ({_error(one.own_error)})" for one in found.others]
+        lines.append(f"- Also wrong by themselves: {listed(names, _SHOWN)}")
     return "\n".join(lines)
 
 
@@ -91,9 +85,7 @@ def _name(place: Place) -> str:
     return f"{name}{kind}" + (f", call {place.call + 1}" if place.call else "")
 
 
-def _facts(found: Localization, place: Place) -> list[str]:
-    if found.finding is Finding.BROKE:
-        return []
+def _facts(place: Place) -> list[str]:
     facts = [f"Tensor: {markdown(place.tensor)}, {_shape(place.shape, place.dtype)}"]
     if (place.shape, place.dtype) != (place.expected_shape, place.expected_dtype):
         facts[0] += f"; the reference has {_shape(place.expected_shape, place.expected_dtype)}"

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from generators.models.classifier import classify_type
 from hardware.backends.factory import resolve_target
-from hardware.cell import Cell
+from hardware.cell import Cell, parsed
 from hardware.detection import detect, targets
-from hardware.errors import HwCompatError, NothingMatched, echo
+from hardware.errors import NothingMatched, echo
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import new_run_id, now
-from hardware.front_door import note, terminal_width
+from hardware.front_door import note
 from hardware.own_commands import own_command
 from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
-from hwcompat.plugins.triage.remedies.trying import CellTried, Workplace, try_cell
+from hardware.plain_text import json_text
+from hwcompat.plugins.triage.remedies.trying import CellTried, State, Tried, Workplace, try_cell
 from reports.delivery import print_or_write
+from reports.finding import COSTS
 from reports.request import Request
-from reports.wording import reason_text
-
-from .remedies_view import error_type_of, remedies_json, remedies_markdown, remedies_text
+from reports.text import code, json_values, markdown, markdown_table
 
 FOLDER = OUTPUT / "remedies"
 """Where tries leave their evidence: one folder for each run, apart from the user's evidence."""
 
+SCHEMA_VERSION = 1
 NOT_TURNED = 1
 _SHOWN = 5
+_SAID = {
+    State.TURNED: "turned",
+    State.BETTER: "better, not turned",
+    State.FAILS: "still fails",
+    State.NOT_APPLICABLE: "changes nothing here",
+    State.NOT_RUN: "could not be measured",
+}
 
 
 def try_remedies(request: Request) -> int:
@@ -37,21 +47,24 @@ def try_remedies(request: Request) -> int:
     0 where every cell was turned, or works as it is; 5 where no remedy applies to any of them; 1 otherwise. Raises
     `UsageError` for what is no cell, `NothingMatched` (5) for a pattern that fits no failing cell of the evidence.
     """
-    evidence = _evidence(request.evidence)
+    evidence = request.evidence or (DEFAULT_EVIDENCE if DEFAULT_EVIDENCE.is_dir() else None)
+    if request.evidence is not None:
+        read_folder(request.evidence)  # says what is wrong with it
     cells = asked_cells(request.remedies, evidence)
     folder = FOLDER / new_run_id()
-    place = Workplace(folder=folder, evidence=evidence, command=_command(request))
+    named = [word for text in request.remedies for word in ("--try-remedies", text)]
+    command = own_command("hardware_compatibility_reporter", named)
+    place = Workplace(folder=folder, evidence=evidence, command=command)
     here = [one.target for one in targets(detect()) if one.expected]
     found = []
     for cell in cells:
         note(f"{cell.id}: baseline, then each fix")
-        found.append(try_cell(cell, place, here=here, error_type_of=error_type_of, on_note=note, words=reason_text))
+        found.append(try_cell(cell, place, here=here, on_note=note))
     if request.format == "json":
-        print_or_write(remedies_json(found, str(folder), now()) + "\n", request.output_dir, "remedies.json")
-    elif request.format == "markdown":
-        print_or_write(remedies_markdown(found, str(folder)) + "\n", request.output_dir, "remedies.md")
+        text, name = remedies_json(found, str(folder), now()), "remedies.json"
     else:
-        print_or_write(remedies_text(found, str(folder), terminal_width()) + "\n", request.output_dir, "remedies.txt")
+        text, name = remedies_markdown(found, str(folder)), "remedies.md"
+    print_or_write(f"{text}\n", request.output_dir, name)
     return exit_code(found)
 
 
@@ -62,14 +75,6 @@ def exit_code(found: Sequence[CellTried]) -> int:
     if not any(one.works or one.tried or one.problem for one in found):
         return NothingMatched.exit_code
     return NOT_TURNED
-
-
-def _evidence(named: Path | None) -> Path | None:
-    """The user's evidence, which is only read: it tells where the model of a cell lies, and which cells failed."""
-    if named is not None:
-        read_folder(named)  # says what is wrong with it
-        return named
-    return DEFAULT_EVIDENCE if DEFAULT_EVIDENCE.is_dir() else None
 
 
 def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]:
@@ -83,7 +88,7 @@ def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]
             fitting = [cell for cell in failing if fnmatchcase(cell, text)]
             if not fitting:
                 raise _no_such(text, failing, evidence)
-            found |= {id_: Cell.parse(id_) for id_ in fitting if _is_cell(id_)}
+            found |= {id_: cell for id_ in fitting if (cell := parsed(id_))}
             continue
         cell = Cell.parse(text)
         if cell.id not in known:
@@ -103,15 +108,100 @@ def _no_such(pattern: str, failing: Sequence[str], evidence: Path | None) -> Not
     )
 
 
-def _is_cell(id_: str) -> bool:
-    try:
-        Cell.parse(id_)
-    except HwCompatError:
-        return False
-    return True
+# What came of it, as Markdown and JSON (`schemas/remedies.json`)
 
 
-def _command(request: Request) -> str:
-    """What goes into the evidence of each try."""
-    named = [word for text in request.remedies for word in ("--try-remedies", text)]
-    return own_command("hardware_compatibility_reporter", named)
+def remedies_markdown(cells: Sequence[CellTried], folder: str) -> str:
+    """A heading for each cell, a table of what was tried, the smallest change that turned it, and how to apply it."""
+    lines = [
+        "# Remedies",
+        "",
+        f"{_turned(cells)} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}.",
+    ]
+    for one in cells:
+        lines += ["", f"## {code(one.cell.id)}", "", *_cell_markdown(one)]
+    return "\n".join(lines)
+
+
+def _turned(cells: Sequence[CellTried]) -> int:
+    return sum(1 for one in cells if one.smallest)
+
+
+def _cell_markdown(one: CellTried) -> list[str]:
+    if one.works:
+        return [f"Works as it is: level {one.level}, nothing to remedy."]
+    if one.problem:
+        return [f"Not measured: {markdown(one.problem)}"]
+    lines = [f"As it is: {code(one.error_type)}, {markdown(one.why)}"]
+    if one.tried:
+        rows = [(code(tried.step.id), markdown(_came_to(tried))) for tried in one.tried]
+        lines += ["", markdown_table(("remedy", "what came of it"), rows), ""]
+    found = one.smallest
+    if found is None:
+        return [*lines, f"{'None of them turned it' if one.tried else 'No remedy'}: {markdown(one.reason)}"]
+    remedy = found.step.remedy
+    lines += [
+        f"- smallest change: {code(found.step.id)}, {markdown(remedy.says)}",
+        f"- write: {code(write_of(found))}",
+        f"- cost: {markdown('; '.join(f'{name}: {remedy.cost[name]}' for name in COSTS))}",
+    ]
+    if one.not_tried:
+        lines.append(f"- not tried, since no smaller change: {', '.join(map(code, one.not_tried))}")
+    return lines
+
+
+def _came_to(one: Tried) -> str:
+    said = f"{_SAID[one.state]} (level {one.level}, {one.seconds:.0f} s)"
+    what = "; ".join(one.conditions) if one.state is State.TURNED else one.why
+    return f"{said}: {what}" if what else said
+
+
+def write_of(one: Tried) -> str:
+    """What a user writes to apply a remedy; names are quoted for a shell where it is a command."""
+    cell = one.step.cell
+    text = one.step.remedy.write
+    if not text.startswith("python "):
+        return text
+    places = {"{model}": cell.model, "{target}": str(cell.target), "{precision}": cell.precision}
+    return " ".join(shlex.quote(places.get(word, word)) for word in text.split())
+
+
+def remedies_json(cells: Sequence[CellTried], folder: str, timestamp: str) -> str:
+    """All of it as data."""
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "timestamp": timestamp,
+        "folder": folder,
+        "turned": _turned(cells),
+        "cells": [cell_to_dict(one) for one in cells],
+    }
+    return json_text(data, indent=1, ascii_alone=True)
+
+
+def cell_to_dict(one: CellTried) -> dict[str, Any]:
+    """A cell as data."""
+    found = one.smallest
+    return {
+        **json_values(one),
+        "cell": one.cell.id,
+        "works": one.works,
+        "tried": [_tried_to_dict(each) for each in one.tried],
+        "smallest": found.step.id if found else None,
+        "write": write_of(found) if found else None,
+    }
+
+
+def _tried_to_dict(one: Tried) -> dict[str, Any]:
+    values, step = json_values(one), one.step
+    del values["step"]
+    return {
+        "remedy": step.id,
+        "says": step.remedy.says,
+        "size": step.remedy.size,
+        "likely": step.likely,
+        "cell": step.cell.id,
+        "changed": step.changes.text,
+        "leaves_out": list(step.remedy.leaves_out),
+        "cost": {name: step.remedy.cost[name] for name in COSTS},
+        **values,
+    }

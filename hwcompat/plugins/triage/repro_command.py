@@ -7,20 +7,19 @@ where no script can show it, 5 where no failure of the cell is known.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Level
 from generators.models.classifier import classify_type
 from generators.models.libraries import is_known, known_types
-from hardware.backends.factory import backend_class
+from hardware.backends.factory import backend_class, built_in_targets, resolve_target
 from hardware.basic_detection import inventory_here
-from hardware.cell import Cell
+from hardware.cell import GRAPH_TASK, MODULE_TASK, Cell
 from hardware.errors import ModelError, NothingMatched, OutputError, UsageError, did_you_mean, echo
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import Evidence, read_folder
@@ -30,67 +29,69 @@ from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
 from hardware.testing.checkpoints import named_folders, weights_hash
 from hardware.testing.runner import default_memory_limit
 from hardware.whole_file import write_whole
+from hardware.workers import environment_of
 from hwcompat.plugins.study.refresh.expired import ExpiredCell
 from hwcompat.plugins.study.refresh.located import plan_again
-from hwcompat.plugins.triage.repro.capture import capture
-from hwcompat.plugins.triage.repro.failure import ANSWER, Captured
-from hwcompat.plugins.triage.repro.making import ORDER, deadline_of, python_of, refuse, scripts, tidy
-from hwcompat.plugins.triage.repro.running import SCRIPT, Shown, run_script
-from hwcompat.plugins.triage.repro.source import ModelSource, model_source
 
+from .repro.capture import capture
+from .repro.failure import ANSWER, EXPECTED, INPUTS, WEIGHTS, Captured, Does, Way
+from .repro.script import SCRIPT, ModelSource, Shown, arrays_in, model_source, run_script, script_text
 from .repro_judgement import Judgement, judge
-from .repro_text import Issue, issue_text, story_of, title_of
+from .repro_text import issue_text, story_of, title_of
+from .run_before import as_run_before
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
     from hardware.evidence.record import RunLine
     from reports.request import Request
 
+TARGETS = tuple(name for name in built_in_targets() if backend_class(name).CALLED_BY_SCRIPTS)
+"""Targets whose runtime is public, and called by a script in a few lines."""
+
+ORDER = (
+    *("matches_reference", "honours_mask", "generates_like_reference", "cache_matches", "backward", "save_reload"),
+    *("matches_recorded", "builds", "runs_natively"),
+)
+"""Which check of several that fail says most of the runtime."""
+
 DEFAULT_FOLDER = OUTPUT / "repro"
 README = "README.md"
 _OWN_FILES = frozenset({SCRIPT, README, ANSWER})
-_OWN_KINDS = (".safetensors", ".xml", ".bin", ".onnx", ".data")
+_MINIMUM_S = 120.0
+"""Seconds that a script gets at least; else as long as its check took, which did more."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Repro:
-    """A folder that was made, what was captured, how its script ended, and whether that is the same."""
-
-    folder: Path
-    captured: Captured
-    shown: Shown
-    judgement: Judgement
+_OWN_KINDS = (".safetensors", ".npz", ".xml", ".bin", ".onnx", ".data")
 
 
 def report_repro(request: Request, text: str) -> int:
     """Make the folder, say what the script showed, and return the exit code."""
     cell = Cell.parse(text)
-    evidence = _evidence(request)
-    made = make_repro(cell, evidence, (request.output_dir or DEFAULT_FOLDER) / cell.slug)
-    said = "reproduced the same way" if made.judgement.same else "NOT reproduced the same way"
-    click.echo(f"{cell.id}, {made.captured.check}: {said}")
-    click.echo(f"  {made.judgement.why}")
-    click.echo(f"  {made.folder / SCRIPT}")
-    click.echo(f"  {made.folder / README}" + ("" if made.judgement.same else ", which says so"))
-    return 0 if made.judgement.same else 1
+    folder = (request.output_dir or DEFAULT_FOLDER) / cell.slug
+    captured, judgement = make_repro(cell, _evidence(request), folder)
+    said = "reproduced the same way" if judgement.same else "NOT reproduced the same way"
+    click.echo(f"{cell.id}, {captured.check}: {said}")
+    click.echo(f"  {judgement.why}")
+    click.echo(f"  {folder / SCRIPT}")
+    click.echo(f"  {folder / README}" + ("" if judgement.same else ", which says so"))
+    return 0 if judgement.same else 1
 
 
-def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> Repro:
+def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[Captured, Judgement]:
     """Capture the failing check of a cell, write its folder, and run the script in it.
 
-    Raises `UsageError` where no script can show it, `NothingMatched` where the evidence knows the cell and no failure
-    of it, `NothingCaptured` where nothing fails here now.
+    Returns what was captured, and whether the script shows the same. Raises `UsageError` where no script can show
+    it, `NothingMatched` where the evidence knows the cell and no failure of it, `NothingCaptured` where nothing fails
+    here now.
     """
     refuse(cell)
     inventory = inventory_here()
     if absent := why_absent(cell.target, inventory):
         raise UsageError(f"{cell.target} isn't here, and a script has to be seen failing", why=absent)
-    lines = tuple(line for line in evidence.checks if line.cell_id == cell.id) if evidence else ()
-    runs = tuple(run for run in evidence.runs if any(one.cell_id == cell.id for one in run.plan)) if evidence else ()
-    checks = failing_checks(lines)
-    if lines and not checks:
+    known = as_run_before(cell, evidence)
+    checks = failing_checks(known.lines)
+    if known.lines and not checks:
         raise NothingMatched(f"no check of {cell} failed in its latest run", fix="Name a cell that fails.")
-    planned = _planned(cell, runs, lines)
+    planned = _planned(known)
     source = model_source(planned.text)
     _empty(folder)
     note(f"running {', '.join(checks) or 'the suite'} of {cell} again, watched …")
@@ -106,7 +107,27 @@ def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> Repro:
     if captured.refused or captured.step is None:
         shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(f"{captured.check} of {cell} cannot be shown by a script", why=captured.refused)
-    return _written(cell, captured, source, folder, planned, runs, limit)
+    return _written(cell, captured, source, folder, planned, known.runs, limit)
+
+
+def refuse(cell: Cell) -> None:
+    """Raise `UsageError` where no script without our packages can show what fails in this cell."""
+    name = resolve_target(str(cell.target)).name
+    if backend_class(name).SIMULATED:
+        raise UsageError(
+            f"{cell} cannot be shown without this product", why=f"{name} exists only here: there is no upstream"
+        )
+    if name not in TARGETS:
+        raise UsageError(
+            f"{cell} cannot be shown by a script yet",
+            why=f"nothing is known here of how {name} is called without our worker or plugin",
+            fix=f"Known: {', '.join(TARGETS)}.",
+        )
+    if cell.task in (GRAPH_TASK, MODULE_TASK):
+        raise UsageError(
+            f"{cell} cannot be shown by a script yet",
+            why="it is a graph file or code of somebody's own, which isn't ours to copy into an issue",
+        )
 
 
 def failing_checks(lines: Sequence[CheckLine]) -> tuple[str, ...]:
@@ -124,14 +145,13 @@ def _evidence(request: Request) -> Evidence | None:
     return read_folder(DEFAULT_EVIDENCE) if DEFAULT_EVIDENCE.is_dir() else None
 
 
-def _planned(cell: Cell, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> PlannedSuite:
+def _planned(known: ExpiredCell) -> PlannedSuite:
     """The suite of the cell as it is made now."""
-    if not lines and not is_known(cell.model):
+    cell = known.cell
+    if not known.lines and not is_known(cell.model):
         raise ModelError(f"{echo(cell.model)} is no model type", fix=did_you_mean(cell.model, known_types()))
-    newest = tuple(sorted(runs, key=lambda run: run.started_at, reverse=True))
-    asked = ExpiredCell(cell=cell, level=Level.UNKNOWN, reasons=(), runs=newest, lines=tuple(lines))
     try:
-        return plan_again(asked, (), (), load_rules(), inventory_here())
+        return plan_again(known, (), (), load_rules(), inventory_here())
     except ModelError as error:
         task = classify_type(cell.model).task if is_known(cell.model) else cell.task
         if not error.fix and task != cell.task:
@@ -159,21 +179,21 @@ def _written(
     planned: PlannedSuite,
     runs: Sequence[RunLine],
     limit: float,
-) -> Repro:
+) -> tuple[Captured, Judgement]:
     """Write the script, run it, go on to the next way where it shows something else, and write the issue."""
-    title, story = (
-        title_of(cell, captured, getattr(planned.profile.recipe, "model_class", "")),
-        story_of(cell, captured),
-    )
-    python, arguments = python_of(captured), _checkpoint(source, planned)
+    title = title_of(cell, captured, getattr(planned.profile.recipe, "model_class", ""))
+    story, arrays = story_of(cell, captured), arrays_in(folder)
+    way = captured.step.way if captured.step else None
+    python, arguments = _python_of(way), _checkpoint(source, planned)
     tried: list[tuple[str, Shown, Judgement]] = []
-    for text in scripts(captured, source, folder, title=title, story=story):
+    for masks in (False, True) if way is Way.OPENVINO_CONVERT else (False,):
+        text = script_text(captured, source, arrays, title=title, story=story, masks=masks)
         write_whole(folder / SCRIPT, text)
         note("running the script alone …")
         shown = run_script(
             folder,
             python=python,
-            seconds=deadline_of(captured, limit),
+            seconds=max(_MINIMUM_S, min(limit, captured.seconds)) if captured.seconds else limit,
             memory_bytes=default_memory_limit(),
             arguments=arguments,
         )
@@ -182,11 +202,33 @@ def _written(
             break
     text, shown, judgement = next((one for one in tried if one[2].same), tried[0])
     write_whole(folder / SCRIPT, text)
-    tidy(captured, folder)
-    issue = Issue(cell=cell, captured=captured, shown=shown, judgement=judgement, title=title, story=story)
-    run = max(runs, key=lambda one: one.started_at, default=None)
-    write_whole(folder / README, issue_text(issue, text, run))
-    return Repro(folder=folder, captured=captured, shown=shown, judgement=judgement)
+    _tidy(captured, folder)
+    issue = issue_text(captured, shown, judgement, title=title, story=story, script=text, run=next(iter(runs), None))
+    write_whole(folder / README, issue)
+    return captured, judgement
+
+
+def _python_of(way: Way | None) -> str:
+    """The Python that has the runtime of a script."""
+    if way is not Way.QNN_GRAPH:
+        return sys.executable
+    found = environment_of("qnn")
+    if found.python is None:
+        raise UsageError("the script cannot be run here", why=found.reason)
+    return str(found.python)
+
+
+def _tidy(captured: Captured, folder: Path) -> None:
+    """Leave in a folder what its script reads, and nothing that was written on the way."""
+    kept = {SCRIPT, INPUTS, EXPECTED}
+    if captured.step and captured.step.way.has_graph:
+        graph = captured.step.graph
+        kept |= {graph, str(Path(graph).with_suffix(".bin")), f"{graph}.data"}
+    elif captured.step and captured.step.does is not Does.BUILD:
+        kept.add(WEIGHTS)
+    for path in folder.iterdir():
+        if path.name not in kept:
+            path.unlink()
 
 
 def _checkpoint(source: ModelSource, planned: PlannedSuite) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hardware.plain_text import one_line
 from hwcompat.plugins.triage.repro.failure import Captured, Shape
-from hwcompat.plugins.triage.repro.running import Shown
+from hwcompat.plugins.triage.repro.script import Shown
 from reports.diagnosis import identify
 from reports.finding import signature
 
@@ -56,14 +56,10 @@ def _judge_numbers(captured: Captured, shown: Shown) -> Judgement:
         )
     limit = captured.tolerance or 0.0
     figures = f"off by {captured.error:.2g} in the check, by {shown.error:.2g} in the script ({limit:g} is allowed)"
-    if not (_beyond(captured.error, limit) and _beyond(shown.error, limit)):
+    if captured.error <= limit or shown.error <= limit:
         return _no(figures)
     same = _same_order(captured.error, shown.error)
     return Judgement(same=same, why=figures if same else f"{figures}: not of the same order")
-
-
-def _beyond(error: float, limit: float) -> bool:
-    return not error <= limit
 
 
 def _same_order(one: float, other: float) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hardware.evidence.redaction import redact
 from hardware.plain_text import one_line
 from hwcompat.plugins.triage.repro.failure import Captured, Does, Shape, Way
-from hwcompat.plugins.triage.repro.running import Shown
+from hwcompat.plugins.triage.repro.script import Shown
 from reports.text import code, fenced, markdown
 
 from .repro_judgement import Judgement
@@ -43,18 +42,6 @@ _DOES = {
 }
 _PATH = re.compile(r"(?<![\w:/])(?:/[^\s/'\":,;)]+){2,}/|[A-Za-z]:\\(?:[^\s\\'\":,;]+\\)+")
 _PRINTED = 4000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Issue:
-    """Everything that an issue tells."""
-
-    cell: Cell
-    captured: Captured
-    shown: Shown
-    judgement: Judgement
-    title: str
-    story: tuple[str, ...]
 
 
 def plain(text: str) -> str:
@@ -108,16 +95,24 @@ def story_of(cell: Cell, captured: Captured) -> tuple[str, ...]:
     return tuple(filter(None, said))
 
 
-def issue_text(issue: Issue, script: str, run: RunLine | None) -> str:
+def issue_text(
+    captured: Captured,
+    shown: Shown,
+    judgement: Judgement,
+    *,
+    title: str,
+    story: Sequence[str],
+    script: str,
+    run: RunLine | None,
+) -> str:
     """The Markdown of an issue. `run` is the run in which it was seen, None where it was run for this alone."""
-    captured, shown = issue.captured, issue.shown
     needs = re.search(r"^Needs +(.*)$", script, re.MULTILINE)
     how = re.search(r"^Run +(.*)$", script, re.MULTILINE)
     return "\n".join(
         [
-            f"# {markdown(issue.title)}",
+            f"# {markdown(title)}",
             "",
-            " ".join(markdown(one) for one in issue.story),
+            " ".join(markdown(one) for one in story),
             "",
             "## Expected and actual",
             "",
@@ -135,7 +130,7 @@ def issue_text(issue: Issue, script: str, run: RunLine | None) -> str:
             "",
             "## Checked",
             "",
-            _checked(captured, issue.judgement),
+            _checked(captured, judgement),
             "",
         ]
     )
@@ -160,18 +155,17 @@ def _seen_in(run: RunLine | None, needs: Sequence[str]) -> list[str]:
     if run is None:
         return []
     wanted = {"python", *needs}
-    kept = {name: version for name, version in _told(run.versions).items() if name in wanted or "driver" in name}
+    told = {_printed(name): _printed(version) for name, version in run.versions.items()}
+    kept = {name: version for name, version in told.items() if name in wanted or "driver" in name}
     if not kept:
         return []
-    told = "\n".join(f"{name} {version}" for name, version in sorted(kept.items()))
-    return ["", f"Seen first in a run of {markdown(run.started_at[:10])}, with:", "", fenced(told)]
+    lines = "\n".join(f"{name} {version}" for name, version in sorted(kept.items()))
+    return ["", f"Seen first in a run of {markdown(run.started_at[:10])}, with:", "", fenced(lines)]
 
 
-def _told(versions: Mapping[str, str]) -> dict[str, str]:
-    """Names and versions as they may be printed: evidence may come from anywhere."""
-    return {
-        one_line(plain(name), longest=60): one_line(plain(version), longest=60) for name, version in versions.items()
-    }
+def _printed(text: str) -> str:
+    """A name or version as it may be printed: evidence may come from anywhere."""
+    return one_line(plain(text), longest=60)
 
 
 def _checked(captured: Captured, judgement: Judgement) -> str:

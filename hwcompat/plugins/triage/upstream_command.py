@@ -2,69 +2,144 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
+import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
+from packaging.utils import canonicalize_version
 
 from generators.models.catalog import load_catalog, source_names
 from generators.options import Options
 from hardware.backends.factory import backend_class, detect_best_backend, resolve_target
 from hardware.basic_detection import inventory_here
-from hardware.errors import UsageError
+from hardware.cell import Cell
+from hardware.detection import HardwareInfo
+from hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
+from hardware.evidence.machine import machine_label
+from hardware.evidence.record import Origin, Outcome, RunLine, Subject
+from hardware.evidence.versions import versions_of
+from hardware.evidence.writer import EvidenceWriter, new_run_id, now
 from hardware.front_door import INTERRUPTED, terminal_width
 from hardware.plain_text import one_line
 from hardware.target import Target
+from hardware.testing.lines import line_for
 from hardware.testing.progress import counted
-from hwcompat.plugins.triage.upstream.checkout import agree_with_installed, read_checkout
-from hwcompat.plugins.triage.upstream.device_spec import torch_backend
-from hwcompat.plugins.triage.upstream.session import UpstreamResult, run_upstream
+from hardware.testing.suite_file import SuiteFile
 
+from .upstream.children import FileRun, UpstreamTest, run_file
+from .upstream.device_spec import torch_backend
+
+TASK = "upstream-tests"
+"""Stands for a task in the ids of cells: transformers tests all classes of a type in one file."""
+
+UNSEEN = "where it computed: transformers' tests don't prove placement; they only read which device to use"
+
+LIBRARY = "transformers"
+_SOURCE = Path("src", LIBRARY, "__init__.py")
+_VERSION = re.compile(r"^__version__\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 _MOST_SHOWN = 20
 
 
 def report_upstream(asked: Options, folder: Path, command: str) -> int:
-    """Run the tests and say what they came to; returns the exit code: that of the worst of them."""
+    """Run the tests and say what they came to; returns the exit code: that of the worst of them.
+
+    Raises what `run_file` does, then without a line of evidence; `OutputError` where evidence can't be written.
+    """
     _check(asked)
-    checkout = read_checkout(folder)
-    agree_with_installed(checkout)
+    agree_with_installed(read_checkout(folder))
     targets = _targets(asked.devices)
     catalog = load_catalog()
-    paths = {name: checkout.tests_of(source_names(name)) for name in asked.models if catalog.config_class(name)}
+    paths = {name: modeling_tests(folder, source_names(name)) for name in asked.models if catalog.config_class(name)}
     inventory = inventory_here()
-    results = []
+    codes = []
     for name, path in paths.items():
         for target in targets:
             click.echo(f"note: {path.name} on {target} …", err=True)
-            result = run_upstream(
-                checkout,
-                path,
-                name,
-                target,
-                inventory,
-                evidence=asked.evidence,
-                command=command,
-                machine=asked.machine,
-                timeout_s=asked.timeout or backend_class(target.name).DEADLINE_S,
-                pytest_arguments=asked.pytest_arguments,
-                on_test=_show,
-            )
-            results.append(result)
-            click.echo(upstream_text(result))
-            if result.interrupted:
+            cell = Cell(model=name, task=TASK, target=target)
+            writer = EvidenceWriter(asked.evidence, new_run_id())
+            started_at = now()
+            try:
+                run = run_file(
+                    folder.resolve(),
+                    path.resolve(),
+                    target,
+                    timeout_s=asked.timeout or backend_class(target.name).DEADLINE_S,
+                    pytest_arguments=asked.pytest_arguments,
+                    on_test=_show,
+                )
+            except BaseException:
+                writer.close()
+                writer.path.unlink(missing_ok=True)
+                raise
+            machine = asked.machine or machine_label()
+            write_run(writer, run, cell, inventory, started_at=started_at, command=command, machine=machine)
+            codes.append(_exit_code(run))
+            click.echo(_text(run, cell, writer.path))
+            if run.interrupted:
                 click.echo("error: interrupted: what was done is kept, the rest is not_run", err=True)
                 return INTERRUPTED
     click.echo("A second opinion: it makes no level, and no pass of a check.", err=True)
-    return max((result.exit_code for result in results), key=lambda code: (code == 1, code))
+    return max(codes, key=lambda code: (code == 1, code))
 
 
 def _check(asked: Options) -> None:
     others = (asked.run, asked.bundle, asked.config, asked.check_folder, asked.update_folder, asked.list_cells)
-    if any(others) or asked.verify is not None or asked.explain is not None:
+    if any(others) or asked.verify is not None:
         raise UsageError("--upstream is a job of its own", fix="Leave out the options of other jobs.")
     if asked.priority or asked.architectures or not asked.models or "-" in asked.models:
         raise UsageError("--upstream needs the model types by name", fix="For example: --model bert --model vit")
+
+
+def read_checkout(folder: Path) -> str:
+    """The version that the sources of a checkout state. Raises `BrokenInput` where it is none or states none."""
+    if not folder.is_dir():
+        raise BrokenInput(f"{echo(str(folder))} is no folder", fix=f"Name a checkout of {LIBRARY}.")
+    source = folder / _SOURCE
+    found = _VERSION.search(source.read_text(encoding="utf-8", errors="replace")) if source.is_file() else None
+    if found is None:
+        raise BrokenInput(f"{echo(str(folder))} is no checkout of {LIBRARY}", why=f"{_SOURCE} states no version")
+    return found[1]
+
+
+def agree_with_installed(version: str) -> None:
+    """Raises `UsageError`, naming both, where another version than the checkout's is installed: its tests would be of
+    another library than the one that models are run with here."""
+    try:
+        installed = importlib.metadata.version(LIBRARY)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise UsageError(f"{LIBRARY} isn't installed, so its tests have nothing to test") from error
+    if canonicalize_version(installed) != canonicalize_version(version):
+        raise UsageError(
+            f"the checkout is {LIBRARY} {version}, and {installed} is installed",
+            why="tests of one version say nothing of another",
+            fix=f"Check out v{installed}, or install {LIBRARY}=={version}.",
+        )
+
+
+def modeling_tests(checkout: Path, names: Sequence[tuple[str, str]]) -> Path:
+    """The file with the tests of a model: the first `tests/models/<folder>/test_modeling_<module>.py` that is there
+    for a pair of `names`, or the only one of the first module's name in any folder. Raises `ModelError`."""
+    models = checkout / "tests" / "models"
+    for folder, module in names:
+        path = models / folder / f"test_modeling_{module}.py"
+        if path.is_file():
+            return path
+    name = f"test_modeling_{names[0][1]}.py"
+    elsewhere = sorted(models.glob(f"*/{name}"))
+    if len(elsewhere) == 1:
+        return elsewhere[0]
+    raise ModelError(
+        f"{echo(str(checkout))} has no tests of {names[0][0]}",
+        why=f"tests/models has {'several files' if elsewhere else 'no file'} {name}",
+        fix="" if models.is_dir() else "Name the root of a checkout; a source distribution has no tests of models.",
+    )
 
 
 def _targets(devices: Sequence[str]) -> tuple[Target, ...]:
@@ -82,21 +157,86 @@ def _show(name: str) -> None:
         click.echo(f"\r\x1b[K{one_line(name, longest=terminal_width() - 1)}", nl=False, err=True)
 
 
-def upstream_text(result: UpstreamResult) -> str:
+def _exit_code(run: FileRun) -> int:
+    """1 where a test failed or wasn't reached, 5 where none passed or failed, else 0."""
+    unreached = ("not_reached", "device_lost", "interrupted")
+    if run.failures or any(test.error_type in unreached for test in run.tests):
+        return 1
+    return 0 if any(test.outcome is Outcome.PASSED for test in run.tests) else NothingMatched.exit_code
+
+
+def _text(run: FileRun, cell: Cell, evidence: Path) -> str:
     """The counts, each failure with what it said, why tests were left out, and where the evidence lies."""
-    why: dict[str, int] = {}
-    for test in result.tests:
-        if str(test.outcome) == "not_run":
-            why[test.error_type] = why.get(test.error_type, 0) + 1
+    why = Counter(test.error_type for test in run.tests if test.outcome is Outcome.NOT_RUN)
     left_out = f" ({', '.join(f'{number} {name}' for name, number in sorted(why.items()))})" if why else ""
     lines = [
-        f"{result.model} on {result.target}: {counted(result.counts)}{left_out}",
-        f"  {result.library}, {len(result.tests)} tests, torch_device {result.device}",
+        f"{cell.model} on {cell.target}: {counted(Counter(test.outcome for test in run.tests))}{left_out}",
+        f"  {_library(run)}, {len(run.tests)} tests, torch_device {run.session['torch_device']}",
     ]
     lines += [
         f"  {test.outcome}  {one_line(test.name)}: {one_line(test.message, longest=160)}"
-        for test in result.failures[:_MOST_SHOWN]
+        for test in run.failures[:_MOST_SHOWN]
     ]
-    if len(result.failures) > _MOST_SHOWN:
-        lines.append(f"  and {len(result.failures) - _MOST_SHOWN} more failures, which the evidence names")
-    return "\n".join([*lines, f"  evidence: {result.evidence}"])
+    if len(run.failures) > _MOST_SHOWN:
+        lines.append(f"  and {len(run.failures) - _MOST_SHOWN} more failures, which the evidence names")
+    return "\n".join([*lines, f"  evidence: {evidence}"])
+
+
+def write_run(
+    writer: EvidenceWriter,
+    run: FileRun,
+    cell: Cell,
+    inventory: HardwareInfo,
+    *,
+    started_at: str,
+    command: str,
+    machine: str,
+) -> None:
+    """Write the tests of a file as a run of another origin: its line, one for each test, and the end."""
+    suite = SuiteFile(
+        path=run.path,
+        cell=cell,
+        subject=Subject.TINY,
+        checks=tuple(test.name for test in run.tests),
+        suite_hash=hashlib.sha256(run.path.read_bytes()).hexdigest()[:16],
+    )
+    writer.write(
+        RunLine(
+            run_id=writer.run_id,
+            started_at=started_at,
+            command=command,
+            machine=machine,
+            inventory=inventory.to_dict(),
+            versions=versions_of(inventory),
+            plan=(replace(suite.planned(), modeling=""),),  # no recipe of ours has a part in it
+            isolation="the tests of a file share a process; after a crash or a timeout a new one goes on",
+            origin=Origin.TRANSFORMERS,
+        )
+    )
+    conditions = {"tests of": _library(run), "torch_device": run.session["torch_device"]}
+    for test in run.tests:
+        line = line_for(
+            suite,
+            writer.run_id,
+            test.name,
+            test.outcome,
+            duration_s=test.duration_s,
+            conditions=conditions,
+            error_type=test.error_type,
+            error_message=test.message,
+            traceback=test.traceback,
+            **_where(test, cell, run),
+        )
+        writer.write(replace(line, origin=Origin.TRANSFORMERS))
+    writer.end("interrupted" if run.interrupted else "done", Counter(str(test.outcome) for test in run.tests))
+    writer.close()
+
+
+def _library(run: FileRun) -> str:
+    return f"{LIBRARY} {run.session['transformers']}"
+
+
+def _where(test: UpstreamTest, cell: Cell, run: FileRun) -> dict[str, Any]:
+    if test.outcome not in (Outcome.PASSED, Outcome.FAILED):
+        return {}
+    return {"actual_target": str(cell.target), "accelerator": run.session.get("device_name"), "unseen": UNSEEN}

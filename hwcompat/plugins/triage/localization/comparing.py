@@ -1,13 +1,13 @@
-"""How far a tensor inside a model is from the reference's, relative to its scale, but for what rounding does."""
+"""How far tensors of a model are from the reference's, relative to their scale, but for what rounding does."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from hardware.compare import Array, is_whole, scale_of
+from hardware.compare import Array, ReferenceNotFinite, compare, is_whole, scale_of
 
 _ROUNDINGS = 4
 """Units in the last place, of the largest number that takes part, that a sum may be off by."""
@@ -18,6 +18,16 @@ def padding_of(inputs: Mapping[str, Array]) -> tuple[Array, ...]:
     """The masks (batch, length) among a model's inputs that rule a position out, as booleans."""
     masks = (one.astype(bool) for name, one in inputs.items() if name.endswith("mask") and one.ndim == 2)
     return tuple(one for one in masks if one.any() and not one.all())
+
+
+def outputs_error(
+    got: Mapping[str, Array], want: Mapping[str, Array], masks: Mapping[str, Array], required: Iterable[str] = ()
+) -> float:
+    """The error of a model's outputs as `compare` gives it; infinite where the reference isn't finite."""
+    try:
+        return compare(got, want, masks=masks, required=required).max_rel_error
+    except ReferenceNotFinite:
+        return math.inf
 
 
 def error_of(

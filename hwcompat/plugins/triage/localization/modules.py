@@ -7,23 +7,21 @@ reach the next module, and what a module computes between its parts counts as it
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hardware.compare import ReferenceNotFinite, compare
 from hardware.model.calls import forward
-from hardware.model.tensors import to_tensors
+from hardware.model.tensors import to_arrays, to_tensors
 from hardware.output_masks import masks_of
 from hardware.testing import reference
 
-from .comparing import padding_of
-from .result import Finding, Localization, Place
-from .watching import Call, Comparer, Key, Recorder, Step
+from .comparing import error_of, outputs_error, padding_of
+from .result import MOST_OTHERS, Finding, Localization, Place
 
 if TYPE_CHECKING:
     import torch
@@ -32,17 +30,12 @@ if TYPE_CHECKING:
     from hardware.compare import Array
 
 REFERENCE = "the same modules on the CPU in float64"
-_MOST_OTHERS = 20
+_DEEPEST = 8
 
-
-def record(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[dict[Key, Call], dict[str, Array]]:
-    """What every module of a reference (float64, CPU) was given and gave, and the model's outputs.
-
-    Raises `ReferenceNotFinite`.
-    """
-    with Recorder(model) as recorder:
-        outputs = reference.float64_outputs(model, inputs)
-    return recorder.calls, outputs
+Key = tuple[str, int]
+"""A module's name and which of its calls."""
+Tensors = dict[str, "torch.Tensor"]
+Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
 
 
 def localize_modules(
@@ -60,159 +53,308 @@ def localize_modules(
 
     `reference_model` is the same model as `as_reference` makes it; `control` loads it on the CPU in the same
     precision, and is asked only where a place was found: what is as far off there is precision. Hooks see modules
-    alone: functions between them belong to the module that calls them.
+    alone: functions between them belong to the module that calls them. Raises `ReferenceNotFinite`.
     """
-    calls, want = record(reference_model, inputs)
-    how: dict[str, Any] = {"precision": runnable.precision, "tolerance": tolerance}
+    calls, want = _recorded(reference_model, inputs)
+    how: dict[str, Any] = {"tolerance": tolerance, "padding": (), "finite": False}
     # A device may break: then this pass says where.
-    _watched(runnable, {}, inputs, corrected=False, progress=progress, padding=(), finite=False, **how)
-    outputs_error = _outputs_error(runnable(**inputs), want, masks_of(masked_by or {}, inputs))
-    how["finite"] = not outputs_error <= tolerance
-    for padding in (padding_of(inputs), ()):  # where padding is what is wrong, it is looked at as well
-        passes = _Passes(
-            ordinary=_watched(runnable, calls, inputs, corrected=False, padding=padding, **how),
-            corrected=_watched(runnable, calls, inputs, corrected=True, padding=padding, **how),
-            tolerance=tolerance,
-        )
-        if passes.wrong or outputs_error <= tolerance:
-            break
-    kept = passes.wrong
-    if kept and control is not None:
-        beside = _watched(control(), calls, inputs, corrected=True, padding=padding, **how)
-        rounded = {(step.key, step.tensor) for step in beside.steps if _beyond(step, tolerance)}
-        kept = [step for step in kept if (step.key, step.tensor) not in rounded]
-    rounding = outputs_error <= tolerance and runnable.precision != "float32" and control is None
-    compared = passes.compared
+    _compared(runnable, {}, inputs, corrected=False, progress=progress, **how)
     found = Localization(
         cell=cell,
         finding=Finding.AGREES,
         granularity="module",
         reference=REFERENCE,
         tolerance=tolerance,
-        outputs_error=outputs_error,
-        largest=_largest_of(passes.ordinary.steps, passes.place),
-        compared=len(compared),
-        left_out=len((set(calls) | passes.corrected.left_out) - compared),
-        notes=_notes(outputs_error, passes.ordinary, tolerance),
+        outputs_error=outputs_error(runnable(**inputs), want, masks_of(masked_by or {}, inputs), tuple(want)),
     )
-    return _concluded(found, passes, kept, Finding.PRECISION if rounding or not kept else Finding.NAMED)
+    how["finite"] = not found.is_whole
+    for padding in (padding_of(inputs), ()):  # where padding is what is wrong, it is looked at as well
+        how["padding"] = padding
+        ordinary = _compared(runnable, calls, inputs, corrected=False, **how)
+        corrected = _compared(runnable, calls, inputs, corrected=True, **how)
+        wrong = [step for step in corrected.steps if step.is_beyond(tolerance)]
+        if wrong or found.is_whole:
+            break
+    beside = _compared(control(), calls, inputs, corrected=True, **how) if wrong and control else Pass()
+    rounded = {step.id for step in beside.steps if step.is_beyond(tolerance)}
+    kept = [step for step in wrong if step.id not in rounded]
+    place = _places(ordinary.steps, corrected.steps)
+    worst = max(ordinary.gave, key=lambda step: step.place.error or 0.0, default=None)
+    compared = {step.key for step in corrected.steps if step.place.error is not None}
+    found = replace(
+        found,
+        largest=place(worst) if worst else None,
+        compared=len(compared),
+        left_out=len((set(calls) | corrected.left_out) - compared),
+        notes=_notes(found, ordinary.gave),
+    )
+    if wrong:
+        rounding = found.is_whole and runnable.precision != "float32" and control is None
+        first_of_each = {step.key: step for step in reversed(kept or wrong)}
+        places = [place(step) for step in kept or wrong if first_of_each[step.key] is step]
+        finding = Finding.PRECISION if rounding or not kept else Finding.NAMED
+        return replace(found, finding=finding, place=places[0], others=tuple(places[1 : 1 + MOST_OTHERS]))
+    if found.is_whole:
+        return found
+    first = next((step for step in ordinary.steps if step.is_beyond(tolerance)), None)
+    return replace(found, finding=Finding.GROWS if first else Finding.UNNAMED, place=place(first) if first else None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Passes:
-    """A pass as it was, and one in which every module was given the reference's values."""
+class Step:
+    """One comparison, in the order of the run: what a module handed to its `part`, or gave, where that is None."""
 
-    ordinary: Comparer
-    corrected: Comparer
-    tolerance: float
-
-    @property
-    def wrong(self) -> list[Step]:
-        """What is wrong by itself, in the order of the run."""
-        return [step for step in self.corrected.steps if _beyond(step, self.tolerance)]
+    place: Place
+    part: str | None
 
     @property
-    def compared(self) -> set[Key]:
-        return {step.key for step in self.corrected.steps if step.error is not None}
+    def key(self) -> Key:
+        """The call that it is of."""
+        return self.place.name, self.place.call
 
-    def place(self, step: Step) -> Place:
-        """A step with its errors in both passes."""
-        same = (step.key, step.tensor)
-        before = next((one.error for one in self.ordinary.steps if (one.key, one.tensor) == same), None)
-        own = next((one.error for one in self.corrected.steps if (one.key, one.tensor) == same), None)
-        return _place(step, own, before, _inputs_errors(self.ordinary.steps).get(step.key))
+    @property
+    def id(self) -> tuple[str, int, str]:
+        """What it has in common with the same comparison in another pass."""
+        return (*self.key, self.place.tensor)
 
-
-def _outputs_error(got: Mapping[str, Array], want: Mapping[str, Array], masks: Mapping[str, Array]) -> float:
-    try:
-        return compare(got, want, masks=masks, required=tuple(want)).max_rel_error
-    except ReferenceNotFinite:
-        return math.inf
+    def is_beyond(self, tolerance: float) -> bool:
+        """Whether its error is known and larger."""
+        return self.place.error is not None and not self.place.error <= tolerance
 
 
-def _concluded(found: Localization, passes: _Passes, kept: Sequence[Step], finding: Finding) -> Localization:
-    if passes.wrong:
-        places = _distinct([passes.place(step) for step in kept or passes.wrong])
-        return replace(found, finding=finding, place=places[0], others=tuple(places[1 : 1 + _MOST_OTHERS]))
-    if found.outputs_error is not None and found.outputs_error <= found.tolerance:
-        return found
-    first = next((step for step in passes.ordinary.steps if _beyond(step, found.tolerance)), None)
-    if first is None:
-        return replace(found, finding=Finding.UNNAMED)
-    return replace(found, finding=Finding.GROWS, place=passes.place(first))
+@dataclass(kw_only=True)
+class Pass:
+    """What a pass showed: its comparisons, and the calls that could not be compared."""
+
+    steps: list[Step] = field(default_factory=list)
+    left_out: set[Key] = field(default_factory=set)
+
+    @property
+    def gave(self) -> list[Step]:
+        """What modules gave, as far as it was compared."""
+        return [step for step in self.steps if step.part is None and step.place.error is not None]
 
 
-def _watched(runnable: TorchRunnable, calls: Mapping[Key, Call], inputs: Mapping[str, Array], **how: Any) -> Comparer:
-    import torch
-
-    tensors = to_tensors(inputs, runnable.device, runnable.dtype)
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        comparer: Comparer = stack.enter_context(Comparer(runnable.model, calls, **how))
-        forward(runnable.model, tensors)
-    return comparer
-
-
-def _beyond(step: Step, tolerance: float) -> bool:
-    return step.error is not None and not step.error <= tolerance
-
-
-def _inputs_errors(steps: Sequence[Step]) -> dict[Key, float]:
-    """By module call, the largest error of what it was handed in the run as it was."""
-    found: dict[Key, float] = {}
+def _places(ordinary: Sequence[Step], corrected: Sequence[Step]) -> Callable[[Step], Place]:
+    """Gives a step's place with its errors in both passes, and that of what its call was handed."""
+    errors, own = ({step.id: step.place.error for step in reversed(steps)} for steps in (ordinary, corrected))
+    handed: dict[Key, float] = {}
     pending: dict[str, float] = {}
-    for step in steps:
-        if not step.gave:
-            part = step.tensor.rpartition(" that it hands to ")[2]
-            name = f"{step.key[0]}.{part}" if step.key[0] else part
-            pending[name] = max(pending.get(name, 0.0), step.error or 0.0)
-        elif step.key not in found:
-            found[step.key] = pending.pop(step.key[0], 0.0)
-    return found
+    for step in ordinary:
+        if step.part is not None:
+            pending[step.part] = max(pending.get(step.part, 0.0), step.place.error or 0.0)
+        elif step.key not in handed:
+            handed[step.key] = pending.pop(step.place.name, 0.0)
+
+    def place(step: Step) -> Place:
+        return replace(
+            step.place, own_error=own.get(step.id), error=errors.get(step.id), input_error=handed.get(step.key)
+        )
+
+    return place
 
 
-def _place(step: Step, own: float | None, error: float | None, input_error: float | None) -> Place:
-    return Place(
-        name=step.key[0],
-        kind=step.kind,
-        call=step.key[1],
-        tensor=step.tensor,
-        own_error=own,
-        error=error,
-        input_error=input_error,
-        shape=tuple(step.got.shape),
-        dtype=_dtype(step.got),
-        expected_shape=tuple(step.want.shape),
-        expected_dtype=_dtype(step.want),
-    )
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _largest_of(steps: Sequence[Step], place: Callable[[Step], Place]) -> Place | None:
-    """The result with the largest error in the run as it was: where one would look without a correction."""
-    compared = [step for step in steps if step.gave and step.error is not None]
-    worst = max(compared, key=lambda step: step.error or 0.0, default=None)
-    return place(worst) if worst is not None else None
-
-
-def _distinct(places: Sequence[Place]) -> list[Place]:
-    """One place for each call of a module: the first of its tensors that is wrong."""
-    found: dict[tuple[str, int], Place] = {}
-    for one in places:
-        found.setdefault((one.name, one.call), one)
-    return list(found.values())
-
-
-def _notes(outputs_error: float, ordinary: Comparer, tolerance: float) -> tuple[str, ...]:
+def _notes(found: Localization, gave: Sequence[Step]) -> tuple[str, ...]:
     """What has to be said of watching itself: hooks switch torch's fused paths off."""
-    outputs = [step.error or 0.0 for step in ordinary.steps if step.gave and step.key[0] == ""]
+    outputs = [step.place.error or 0.0 for step in gave if not step.place.name]
     watched = max(outputs, default=0.0)
-    if outputs and (outputs_error <= tolerance) is not (watched <= tolerance) and np.isfinite(watched):
+    if outputs and found.is_whole is not (watched <= found.tolerance) and math.isfinite(watched):
         return (
-            f"the outputs are off by {watched:.2e} with hooks, and by {outputs_error:.2e} without: "
+            f"the outputs are off by {watched:.2e} with hooks, and by {found.outputs_error:.2e} without: "
             "hooks switch off fused paths of torch",
         )
     return ()
+
+
+# Passes
+
+
+@dataclass(kw_only=True)
+class Call:
+    """What one call of a module was given and gave in the reference: tensors by name."""
+
+    given: Tensors
+    gave: Tensors = field(default_factory=dict)
+    largest: float = 0.0
+    in_place: bool = False
+
+
+def _recorded(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[dict[Key, Call], dict[str, Array]]:
+    """What every module of a reference (float64, CPU) was given and gave, and the model's outputs."""
+    calls: dict[Key, Call] = {}
+    versions: dict[Key, list[tuple[Any, int]]] = {}
+
+    def enter(key: Key, owner: Key | None, arguments: Mapping[str, Any]) -> None:
+        live = _tensors_in(arguments)
+        versions[key] = [(one, one._version) for one in live.values()]
+        calls[key] = Call(given={name: one.detach().clone() for name, one in live.items()})
+
+    def leave(key: Key, output: Any) -> None:
+        call = calls[key]
+        call.in_place = any(one._version != before for one, before in versions.pop(key))
+        call.gave = {name: one.detach().clone() for name, one in _tensors_in({"output": output}).items()}
+        call.largest = max((_largest(one) for one in (*call.given.values(), *call.gave.values())), default=0.0)
+
+    with _watched(model, enter, leave):
+        outputs = reference.float64_outputs(model, inputs)
+    return calls, outputs
+
+
+def _compared(
+    runnable: TorchRunnable,
+    calls: Mapping[Key, Call],
+    inputs: Mapping[str, Array],
+    *,
+    corrected: bool,
+    progress: Callable[[str], None] = lambda _: None,
+    **how: Any,
+) -> Pass:
+    """Compare a pass with what was recorded, as `error_of` does with `how`; with `corrected` every module is given
+    the reference's values."""
+    import torch
+
+    found = Pass()
+    kinds = {name: type(module).__name__ for name, module in runnable.model.named_modules()}
+    stack: list[Key] = []
+
+    def hold(key: Key, got: Tensors, want: Tensors, call: Call, part: str | None) -> None:
+        label = "" if part is None else f" that it hands to {part.removeprefix(f'{key[0]}.')}"
+        for name in (name for name in got if name in want):
+            pair = to_arrays({"got": got[name], "want": want[name]}).values()
+            error = error_of(*pair, precision=runnable.precision, largest=call.largest, **how)
+            place = _place(key, kinds[key[0]], f"{name}{label}", error, got[name], want[name])
+            found.steps.append(Step(place=place, part=part))
+
+    def enter(key: Key, owner: Key | None, arguments: Mapping[str, Any]) -> Any:
+        progress(key[0])
+        stack.append(key)
+        given = _tensors_in(arguments)
+        call = calls.get(key)
+        if call is None or any(given[n].shape != one.shape for n, one in call.given.items() if n in given):
+            found.left_out.add(key)  # both sides go other ways here, as through experts one by one and all at once
+            return None
+        if owner is not None:
+            hold(owner, given, call.given, call, key[0])
+        return None if not corrected or call.in_place else _changed(arguments, "", _from(call.given))
+
+    def leave(key: Key, output: Any) -> Any:
+        stack.pop()
+        progress(stack[-1][0] if stack else "")
+        call = calls.get(key)
+        if call is None or key in found.left_out:
+            return None
+        hold(key, _tensors_in({"output": output}), call.gave, call, None)
+        return _changed(output, "output", _from(call.gave)) if corrected else None
+
+    tensors = to_tensors(inputs, runnable.device, runnable.dtype)
+    with torch.no_grad(), _watched(runnable.model, enter, leave):
+        forward(runnable.model, tensors)
+    return found
+
+
+def _place(key: Key, kind: str, tensor: str, error: float | None, got: torch.Tensor, want: torch.Tensor) -> Place:
+    return Place(
+        name=key[0],
+        kind=kind,
+        call=key[1],
+        tensor=tensor,
+        error=error,
+        shape=tuple(got.shape),
+        dtype=str(got.dtype).removeprefix("torch."),
+        expected_shape=tuple(want.shape),
+        expected_dtype=str(want.dtype).removeprefix("torch."),
+    )
+
+
+@contextmanager
+def _watched(
+    model: torch.nn.Module,
+    enter: Callable[[Key, Key | None, Mapping[str, Any]], Any],
+    leave: Callable[[Key, Any], Any],
+) -> Iterator[None]:
+    """Have `enter` told of every call of a module: its key, that of the call around it, and its arguments by name.
+
+    `leave` is told of what it gave. What they return takes the place of arguments and results; None leaves them.
+    """
+    names = {id(module): name for name, module in model.named_modules()}
+    counts: Counter[str] = Counter()
+    stack: list[Key] = []
+
+    def before(module: Any, args: Any, kwargs: Any) -> Any:
+        key = (names[id(module)], counts[names[id(module)]])
+        counts[key[0]] += 1
+        known = list(inspect.signature(module.forward).parameters)
+        labels = [known[place] if place < len(known) else f"argument {place}" for place in range(len(args))]
+        arguments = {**dict(zip(labels, args, strict=True)), **kwargs}
+        changed = enter(key, stack[-1] if stack else None, arguments)
+        stack.append(key)
+        if changed is None:
+            return None
+        return tuple(changed[one] for one in labels), {one: changed[one] for one in kwargs}
+
+    def after(module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        return leave(stack.pop(), output)
+
+    handles: list[Any] = []
+    try:
+        for module in model.modules():
+            # First of all before, and last of all after: what other hooks change belongs to the module.
+            handles.append(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True))
+            handles.append(module.register_forward_hook(after, with_kwargs=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+# Tensors inside what modules take and give: tuples, lists and mappings, however deep
+
+
+def _tensors_in(values: Mapping[str, Any]) -> Tensors:
+    """The tensors by the path to each: `hidden_states`, `output.0`, `output.last_hidden_state`."""
+    found: Tensors = {}
+    _changed(values, "", lambda name, one: found.setdefault(name, one))
+    return found
+
+
+def _changed(value: Any, name: str, change: Change, depth: int = 0) -> Any:
+    """`value` with every tensor in it as `change` gives it, from its path and itself."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        plain = not value.is_sparse and not value.is_nested and not value.is_complex()
+        return change(name, value) if plain else value
+    if depth > _DEEPEST or not isinstance(value, tuple | list | Mapping):
+        return value
+    parts = dict(value if isinstance(value, Mapping) else enumerate(value))
+    new = {key: _changed(one, f"{name}.{key}".lstrip("."), change, depth + 1) for key, one in parts.items()}
+    if all(new[key] is one for key, one in parts.items()):
+        return value
+    kind: Any = type(value)
+    if isinstance(value, Mapping):
+        return kind(new)
+    return kind(*new.values()) if hasattr(value, "_fields") else kind(new.values())
+
+
+def _from(wanted: Mapping[str, torch.Tensor]) -> Change:
+    """The reference's tensor of the same name and shape, on the device and in the dtype of what it stands for."""
+    import torch
+
+    def change(name: str, one: torch.Tensor) -> torch.Tensor:
+        want = wanted.get(name)
+        if want is None or want.shape != one.shape or want.is_floating_point() != one.is_floating_point():
+            return one
+        made = want.to(one.dtype)
+        if want.is_floating_point():  # the smallest number of a dtype rules something out
+            made = made.masked_fill(want == torch.finfo(want.dtype).min, torch.finfo(one.dtype).min)
+        return made.to(one.device)
+
+    return change
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    if not tensor.is_floating_point() or not tensor.numel():
+        return 0.0
+    finite = tensor[tensor.isfinite()]
+    found = float(finite.abs().max()) if finite.numel() else 0.0
+    return found if found < 1e30 else 0.0  # a mask's number is no value that is summed

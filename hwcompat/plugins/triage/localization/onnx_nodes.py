@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import copy
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,27 +21,19 @@ _GIVEN = "given."
 
 
 class OnnxRuns(GraphRuns):
-    """One ONNX file. `compute` runs a file on the device; `device_file` is another file to run there, where what runs
-    isn't what was converted. Files are written into `folder`."""
+    """One ONNX file. `compute` runs a file on the device, where `device_model` runs: what was converted, or another
+    one. Files are written into `folder`."""
 
-    def __init__(
-        self,
-        file: Path,
-        inputs: Mapping[str, Array],
-        compute: Compute,
-        folder: Path,
-        *,
-        device_file: Path | None = None,
-    ) -> None:
+    def __init__(self, file: Path, inputs: Mapping[str, Array], compute: Compute, folder: Path) -> None:
         import onnx
 
         self._model: Any = onnx.load(str(file))
-        self._device: Any = onnx.load(str(device_file)) if device_file else self._model
+        self.device_model = self._model
         self._inputs = dict(inputs)
         self._compute, self._folder = compute, folder
         self._files = 0
+        self._known: dict[str, Array] = {}
         constants = {one.name for one in self._model.graph.initializer}
-        self._results = [one.name for one in self._model.graph.output]
         self.nodes = [
             Node(
                 name=node.name or node.output[0],
@@ -52,28 +45,56 @@ class OnnxRuns(GraphRuns):
             for node in self._model.graph.node
             if node.op_type != "Constant"
         ]
-        self._types: dict[str, int] = {}
 
     def on_cpu(self) -> Values:
-        found = compute_on_cpu(self._written(_exposed(self._model)), self._inputs)
-        self._types = {name: _type_of(one) for name, one in {**self._inputs, **found}.items()}
-        self._shapes = {name: list(one.shape) for name, one in {**self._inputs, **found}.items()}
+        import onnx
+
+        values = onnx.shape_inference.infer_shapes(self._model).graph.value_info
+        found = compute_on_cpu(self._exposed(self._model, {one.name: one for one in values}), self._inputs)
+        self._known = {**self._inputs, **found}
         return found
 
     def on_device(self) -> Values:
-        return self._compute(self._written(_exposed(self._device, self._types, self._shapes)), self._inputs)
+        known = {name: self._info(name) for name in self._known}
+        return self._compute(self._exposed(self.device_model, known), self._inputs)
 
     def apart(self, given: Values) -> Values:
-        model, needed = _taken_apart(self._device, self._types, self._shapes)
-        known = {**self._inputs, **given}
-        inputs = {f"{_GIVEN}{name}": known[name] for name in needed}
-        return self._compute(self._written(model), inputs)
+        """Each node reads inputs of its own."""
+        model = copy.deepcopy(self.device_model)
+        graph = model.graph
+        tensors = {*_given_by(graph), *(one.name for one in graph.input)} & self._known.keys()
+        needed: dict[str, None] = {}
+        for node in graph.node:
+            for place, name in enumerate(node.input):
+                if name in tensors:
+                    needed[name] = None
+                    node.input[place] = f"{_GIVEN}{name}"
+        del graph.input[:], graph.output[:], graph.value_info[:]
+        graph.input.extend(self._info(name, _GIVEN) for name in needed)
+        graph.output.extend(self._info(name) for name in _given_by(graph) if name in self._known)
+        known = {**self._known, **given}
+        return self._compute(self._written(model), {f"{_GIVEN}{name}": known[name] for name in needed})
 
     def outputs(self, values: Values) -> dict[str, Array]:
-        return {name: values[name] for name in self._results if name in values}
+        return {one.name: values[one.name] for one in self._model.graph.output if one.name in values}
 
     def plain(self) -> dict[str, Array]:
-        return dict(self._compute(self._written(self._device), self._inputs))
+        return dict(self._compute(self._written(self.device_model), self._inputs))
+
+    def _info(self, name: str, prefix: str = "") -> Any:
+        """What is written of a known tensor that a graph takes or gives."""
+        import onnx
+
+        kind = onnx.helper.np_dtype_to_tensor_dtype(self._known[name].dtype)
+        return onnx.helper.make_tensor_value_info(f"{prefix}{name}", kind, list(self._known[name].shape))
+
+    def _exposed(self, model: Any, known: Mapping[str, Any]) -> Path:
+        """The graph with what all nodes give as outputs, as far as they are known."""
+        found = copy.deepcopy(model)
+        there = {one.name for one in found.graph.output}
+        names = [name for name in _given_by(found.graph) if name in known and name not in there]
+        found.graph.output.extend(known[name] for name in names)
+        return self._written(found)
 
     def _written(self, model: Any) -> Path:
         import onnx
@@ -104,60 +125,5 @@ def module_of(name: str) -> str:
     return ".".join(path[1:] if path[0] == "model" else path)
 
 
-def _type_of(array: Array) -> int:
-    import onnx
-
-    return int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
-
-
-def _copy(model: Any) -> Any:
-    import onnx
-
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    return found
-
-
-def _exposed(
-    model: Any, types: Mapping[str, int] | None = None, shapes: Mapping[str, list[int]] | None = None
-) -> Any:
-    """The graph with what all nodes give as outputs; types are inferred where they aren't known."""
-    import onnx
-
-    found = _copy(model)
-    graph = found.graph
-    known = {one.name for one in graph.output}
-    inferred = {one.name: one for one in onnx.shape_inference.infer_shapes(model).graph.value_info}
-    for name in _given_by(graph.node):
-        if name in known:
-            continue
-        if types is not None and shapes is not None:
-            if name in types:
-                graph.output.append(onnx.helper.make_tensor_value_info(name, types[name], shapes[name]))
-        elif name in inferred:
-            graph.output.append(inferred[name])
-    return found
-
-
-def _given_by(nodes: Iterable[Any]) -> list[str]:
-    return [name for node in nodes if node.op_type != "Constant" for name in node.output if name]
-
-
-def _taken_apart(model: Any, types: Mapping[str, int], shapes: Mapping[str, list[int]]) -> tuple[Any, list[str]]:
-    """The graph with each node reading inputs of its own, and the names of the tensors that these stand for."""
-    import onnx
-
-    found = _copy(model)
-    graph = found.graph
-    tensors = {*_given_by(graph.node), *(one.name for one in graph.input)}
-    needed: dict[str, None] = {}
-    for node in graph.node:
-        for place, name in enumerate(node.input):
-            if name in tensors and name in types:
-                needed[name] = None
-                node.input[place] = f"{_GIVEN}{name}"
-    del graph.input[:], graph.output[:], graph.value_info[:]
-    make = onnx.helper.make_tensor_value_info
-    graph.input.extend(make(f"{_GIVEN}{name}", types[name], shapes[name]) for name in needed)
-    graph.output.extend(make(name, types[name], shapes[name]) for name in _given_by(graph.node) if name in types)
-    return found, list(needed)
+def _given_by(graph: Any) -> list[str]:
+    return [name for node in graph.node if node.op_type != "Constant" for name in node.output if name]

@@ -20,28 +20,18 @@ _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
 
 class OpenVINORuns(GraphRuns):
-    """One `.xml` file, of one graph without a state. `device_file` is another one to run on the device, where what
-    runs isn't what was converted. `inputs` are all of the graph's, by name."""
+    """One `.xml` file, of one graph without a state. `device_file` is what runs on the device: the same, or another
+    one. `inputs` are all of the graph's, by name."""
 
-    def __init__(
-        self,
-        file: Path,
-        inputs: Mapping[str, Array],
-        device: str,
-        options: Mapping[str, str],
-        *,
-        device_file: Path | None = None,
-    ) -> None:
+    def __init__(self, file: Path, inputs: Mapping[str, Array], device: str, options: Mapping[str, str]) -> None:
         import openvino
 
         self._core = openvino.Core()
-        self._file, self._device_file = file, device_file or file
+        self._file = self.device_file = file
         self._inputs = dict(inputs)
         self._device, self._options = device, dict(options)
         model = self._read(file)
-        self._results = {
-            _tensor(port.get_node().input(0).get_source_output()): _output_name(port) for port in model.outputs
-        }
+        self._results = {_taken_by(port): _output_name(port) for port in model.outputs}
         self.nodes = [
             Node(
                 name=node.get_friendly_name(),
@@ -50,50 +40,43 @@ class OpenVINORuns(GraphRuns):
                 takes=tuple(_tensor(one.get_source_output()) for one in node.inputs() if not _is_constant(one)),
                 gives=tuple(_tensor(one) for one in node.outputs()),
             )
-            for node in model.get_ordered_ops()
-            if node.get_type_name() not in _SILENT
+            for node in _speaking(model)
         ]
 
     def on_cpu(self) -> Values:
         return self._exposed(self._file, "CPU", _EXACT)
 
     def on_device(self) -> Values:
-        return self._exposed(self._device_file, self._device, self._options)
+        return self._exposed(self.device_file, self._device, self._options)
 
     def apart(self, given: Values) -> Values:
         import openvino
 
-        model = self._read(self._device_file)
-        known = dict(given)
-        parameters: dict[str, Any] = {}
-        ports = [one for node in _speaking(model) for one in node.outputs() if _tensor(one) in known]
-        results = []
+        model = self._read(self.device_file)
+        ports = [one for node in _speaking(model) for one in node.outputs() if _tensor(one) in given]
+        parameters, results = [], []
         for port in ports:
-            name = _tensor(port)
-            value = known[name]
-            parameter = openvino.opset13.parameter(list(value.shape), port.get_element_type())
+            parameter = openvino.opset13.parameter(list(given[_tensor(port)].shape), port.get_element_type())
             for taker in list(port.get_target_inputs()):
                 taker.replace_source_output(parameter.output(0))
-            parameters[name] = parameter
+            parameters.append(parameter)
             results.append(openvino.opset13.result(port))
-        cut = openvino.Model(results, [*model.get_parameters(), *parameters.values()], "apart")
-        compiled = self._core.compile_model(cut, self._device, self._options)
-        arrays = [*self._arrays(model), *(np.asarray(known[name], order="C") for name in parameters)]
-        got = compiled(arrays)
+        cut = openvino.Model(results, [*model.get_parameters(), *parameters], "apart")
+        arrays = [*self._arrays(model), *(np.asarray(given[_tensor(port)], order="C") for port in ports)]
+        got = self._core.compile_model(cut, self._device, self._options)(arrays)
         return {_tensor(port): np.array(got[number]) for number, port in enumerate(ports)}
 
     def outputs(self, values: Values) -> dict[str, Array]:
         return {self._results[tensor]: values[tensor] for tensor in self._results if tensor in values}
 
     def plain(self) -> dict[str, Array]:
-        model = self._read(self._device_file)
+        model = self._read(self.device_file)
         got = self._core.compile_model(model, self._device, self._options)(self._arrays(model))
         return {_output_name(port): np.array(got[number]) for number, port in enumerate(model.outputs)}
 
     def _read(self, file: Path) -> Any:
         model = self._core.read_model(file)
-        shapes = {port: list(self._inputs[_input_name(port, self._inputs)].shape) for port in model.inputs}
-        model.reshape(shapes)
+        model.reshape(dict(zip(model.inputs, (list(one.shape) for one in self._arrays(model)), strict=True)))
         return model
 
     def _arrays(self, model: Any) -> list[Array]:
@@ -101,22 +84,15 @@ class OpenVINORuns(GraphRuns):
 
     def _exposed(self, file: Path, device: str, options: Mapping[str, str]) -> Values:
         model = self._read(file)
-        ports = [one for node in _speaking(model) for one in node.outputs()]
-        model.add_outputs(ports)
+        model.add_outputs([one for node in _speaking(model) for one in node.outputs()])
         got = self._core.compile_model(model, device, dict(options))(self._arrays(model))
-        found = {
-            _tensor(port.get_node().input(0).get_source_output()): np.array(got[number])
-            for number, port in enumerate(model.outputs)
-        }
-        return found
+        return {_taken_by(port): np.array(got[number]) for number, port in enumerate(model.outputs)}
 
 
 def module_of(name: str) -> str:
     """The module that the converter names a node after: `__module.model.encoder/aten::add/Add` is of `encoder`."""
     head = name.partition("/")[0]
-    if not head.startswith("__module."):
-        return ""
-    return head.removeprefix("__module.").removeprefix("model.")
+    return head.removeprefix("__module.").removeprefix("model.") if head.startswith("__module.") else ""
 
 
 def _speaking(model: Any) -> list[Any]:
@@ -129,6 +105,11 @@ def _is_constant(port: Any) -> bool:
 
 def _tensor(port: Any) -> str:
     return f"{port.get_node().get_friendly_name()}:{port.get_index()}"
+
+
+def _taken_by(result: Any) -> str:
+    """The tensor that an output of the model takes."""
+    return _tensor(result.get_node().input(0).get_source_output())
 
 
 def _input_name(port: Any, inputs: Mapping[str, Any]) -> str:

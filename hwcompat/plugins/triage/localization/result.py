@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self
+
+MOST_OTHERS = 20
+"""So many further places are told, and so many nodes that can't be told apart from one."""
 
 
 class Finding(StrEnum):
@@ -54,20 +58,6 @@ class Place:
     module: str = ""
     within: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; an error that isn't finite is the text `inf`."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """What `to_dict` gave."""
-        read = dict(values)
-        for name in ("own_error", "error", "input_error"):
-            read[name] = None if read[name] is None else float(read[name])
-        for name in ("shape", "expected_shape", "within"):
-            read[name] = tuple(read[name])
-        return cls(**read)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Localization:
@@ -91,34 +81,28 @@ class Localization:
     left_out: int = 0
     notes: tuple[str, ...] = ()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the model's outputs are within tolerance."""
+        return self.outputs_error is not None and self.outputs_error <= self.tolerance
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            **{name: _plain(getattr(self, name)) for name in ("cell", "granularity", "reference", "tolerance")},
-            "finding": str(self.finding),
-            "outputs_error": _plain(self.outputs_error),
-            "place": self.place.to_dict() if self.place else None,
-            "others": [one.to_dict() for one in self.others],
-            "largest": self.largest.to_dict() if self.largest else None,
-            "compared": self.compared,
-            "left_out": self.left_out,
-            "notes": list(self.notes),
-        }
+        """Plain JSON values; an error that isn't finite is the text `inf`."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: "inf")
+        return values
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """What `to_dict` gave."""
-        read = dict(values)
-        read["finding"] = Finding(read["finding"])
-        read["outputs_error"] = None if read["outputs_error"] is None else float(read["outputs_error"])
-        for name in ("place", "largest"):
-            read[name] = None if read[name] is None else Place.from_dict(read[name])
-        read["others"] = tuple(Place.from_dict(one) for one in read["others"])
-        read["notes"] = tuple(read["notes"])
-        return cls(**read)
+        known = {**values, "finding": Finding(values["finding"]), "others": tuple(map(_place, values["others"]))}
+        known |= {name: values[name] and _place(values[name]) for name in ("place", "largest")}
+        error = values["outputs_error"]
+        return cls(
+            **{**known, "outputs_error": error if error is None else float(error), "notes": tuple(values["notes"])}
+        )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "inf"
-    return list(value) if isinstance(value, tuple) else value
+def _place(values: Mapping[str, Any]) -> Place:
+    errors = {name: float(one) for name, one in values.items() if name.endswith("error") and one is not None}
+    lists = {name: tuple(one) for name, one in values.items() if isinstance(one, list)}
+    return Place(**{**values, **errors, **lists})

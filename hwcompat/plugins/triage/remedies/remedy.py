@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -89,11 +89,9 @@ class Step:
     @property
     def changes(self) -> Changes:
         """What the child measures under; nothing for another cell, which is measured as it is."""
-        told = ", ".join(f"{name}={value}" if value else f"{name} unset" for name, value in self._variables())
+        variables = sorted(self.remedy.environment.items())
+        told = ", ".join(f"{name}={value}" if value else f"{name} unset" for name, value in variables)
         return Changes(**{**self.remedy.change, "environment": told})
-
-    def _variables(self) -> Sequence[tuple[str, str]]:
-        return sorted(self.remedy.environment.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,19 +105,15 @@ class Remedies:
 
 @functools.cache
 def load_remedies() -> Remedies:
-    """The contents of the data file. Raises `KeyError` where a failure names a remedy that isn't there."""
+    """The contents of the data file."""
     data = tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))
-    remedies = {entry["id"]: _made(Remedy, entry) for entry in data["remedy"]}
-    failures = tuple(_made(Failure, entry) for entry in data["failure"])
-    for failure in failures:
-        for name in (*failure.likely, *failure.possible):
-            remedies[name]
+    remedies = {entry["id"]: Remedy(**_with_tuples(entry)) for entry in data["remedy"]}
+    failures = tuple(Failure(**_with_tuples(entry)) for entry in data["failure"])
     return Remedies(remedies=remedies, failures=failures, other_targets=tuple(data["other_targets"]))
 
 
-def _made(kind: Callable[..., Any], entry: Mapping[str, Any], **parsed: Any) -> Any:
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-    return kind(**{**plain, **parsed})
+def _with_tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
 
 
 def failure_of(cell: Cell, line: CheckLine, error_type: str, environment: Mapping[str, str]) -> Failure:
@@ -136,30 +130,27 @@ def steps_for(
     remedy for other targets, a precision that it has or that the target lacks, a cache where nothing decodes.
     """
     failure = failure_of(cell, line, error_type, environment)
-    steps: list[Step] = []
+    found: dict[str, Step] = {}
     for names, likely in ((failure.likely, True), (failure.possible, False)):
-        found = [step for name in names for step in _steps(load_remedies().remedies[name], cell, here, likely)]
-        steps += sorted(found, key=lambda step: step.remedy.size)
-    return tuple({step.id: step for step in reversed(steps)}[step.id] for step in _once(steps))
+        remedies = [load_remedies().remedies[name] for name in names]
+        for remedy in sorted(remedies, key=lambda one: one.size):
+            for other in _cells(remedy, cell, here):
+                step = Step(remedy=remedy, cell=other, likely=likely)
+                found.setdefault(step.id, step)
+    return tuple(found.values())
 
 
-def _once(steps: Sequence[Step]) -> Sequence[Step]:
-    return list({step.id: step for step in steps}.values())
-
-
-def _steps(remedy: Remedy, cell: Cell, here: Sequence[str], likely: bool) -> list[Step]:
+def _cells(remedy: Remedy, cell: Cell, here: Sequence[str]) -> list[Cell]:
+    """The cells that a remedy would run for `cell`: itself, or others where target or precision is what changes."""
     if remedy.targets and cell.target.name not in remedy.targets:
         return []
     if remedy.other_target:
         order = [name for name in load_remedies().other_targets if name in here and name != cell.target.name]
         others = [name for name in order if cell.precision in backend_class(name).PRECISIONS]
-        return [
-            Step(remedy=remedy, cell=replace(cell, target=Target.parse(name)), likely=likely)
-            for name in others[:_OTHER_TARGETS]
-        ]
-    if remedy.precision:
-        known = backend_class(cell.target.name).PRECISIONS if cell.target.name in known_targets() else ()
-        if remedy.precision == cell.precision or remedy.precision not in known:
-            return []
-        return [Step(remedy=remedy, cell=replace(cell, precision=remedy.precision), likely=likely)]
-    return [Step(remedy=remedy, cell=cell, likely=likely)]
+        return [replace(cell, target=Target.parse(name)) for name in others[:_OTHER_TARGETS]]
+    if not remedy.precision:
+        return [cell]
+    known = backend_class(cell.target.name).PRECISIONS if cell.target.name in known_targets() else ()
+    if remedy.precision == cell.precision or remedy.precision not in known:
+        return []
+    return [replace(cell, precision=remedy.precision)]

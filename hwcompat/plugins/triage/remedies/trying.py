@@ -1,40 +1,100 @@
-"""Tries the remedies of a failing cell, each in a child with an environment and a folder of its own."""
+"""Tries the remedies of a failing cell, each in a child with an environment and a folder of its own.
+
+What came of a try is judged from its lines as the cell's own would be, and never as a measurement of the cell. Run as
+a module, this is the child: it measures one cell, as it is or under what its environment says.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
+from generators.compatibility.expiry import Expiry
 from generators.compatibility.grade import check_reason
-from generators.compatibility.verdict import Level, Reason, Words
+from generators.compatibility.judge import judge_cell, required_checks
+from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Level, Verdict
+from generators.job import suite_environment, write_suites
 from hardware.cell import Cell
-from hardware.changes import VARIABLE
+from hardware.changes import CHANGED, VARIABLE
+from hardware.detection import detect
 from hardware.errors import HwCompatError, OutputError
-from hardware.evidence.record import CheckLine
+from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_folder
 from hardware.plain_text import one_line
-from hardware.process import NoAnswer, ask, with_product
+from hardware.process import NoAnswer, answer, ask, with_product
+from hardware.testing.runner import Limits, default_memory_limit
+from hardware.testing.session import run_session
+from hardware.testing.suite_file import read_suite
+from hwcompat.plugins.study.refresh.located import plan_again
+from reports.identifying import Around, identify
+from reports.wording import reason_text
 
-from .attempt import EVIDENCE, Task
-from .judging import Run, Tried, judge_try, smallest, verdict_of_run, worth_trying
+from ..run_before import as_run_before
 from .remedy import Step, failure_of, steps_for
 
 AS_IT_IS = "as_it_is"
 """The folder of the run without any change, with which each cell begins."""
 
-ErrorTypeOf = Callable[[CheckLine], str]
-_LOG = "log.txt"
+_EVIDENCE, _LOG = "evidence", "log.txt"
+_WORKS = (Level.HIGH, Level.MEDIUM)
+
+
+class State(StrEnum):
+    """What came of a try. `turned`: every check that was asked passed on the target that it ran on. `better`: a
+    higher level than without it, but not that. `not_applicable`: it would have changed nothing here."""
+
+    TURNED = "turned"
+    BETTER = "better"
+    FAILS = "fails"
+    NOT_APPLICABLE = "not_applicable"
+    NOT_RUN = "not_run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What a child left: the run's line, the plan of its one cell, and its check lines; empty where it left none."""
+
+    run: RunLine | None = None
+    plan: PlannedCell | None = None
+    lines: tuple[CheckLine, ...] = ()
+    problem: str = ""
+
+    @property
+    def first_failure(self) -> CheckLine | None:
+        """The first check, in the order of the suite, that was tried and didn't pass."""
+        order = {name: place for place, name in enumerate(self.plan.checks)} if self.plan else {}
+        failed = [line for line in self.lines if line.outcome.is_failure]
+        return min(failed, key=lambda line: order.get(line.check_name, len(order)), default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A try and what came of it. `error_type` and `why` tell of what still fails; `evidence` is the folder that it
+    left, `run` the id of the run in it."""
+
+    step: Step
+    state: State
+    level: Level
+    error_type: str
+    why: str
+    conditions: tuple[str, ...]
+    evidence: str
+    run: str
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellTried:
     """A cell that was asked for: its level and failure as it is now, and what each remedy came to, in order.
 
-    `kind` is the failure's id in the data with its `reason`; empty where nothing failed. `problem` says why it could
-    not be measured at all.
+    `failure` is the kind of failure, by its id in the data, with its `reason`; empty where nothing failed. `problem`
+    says why it could not be measured at all.
     """
 
     cell: Cell
@@ -42,8 +102,8 @@ class CellTried:
     check: str = ""
     error_type: str = ""
     why: str = ""
-    kind: str = ""
-    kind_reason: str = ""
+    failure: str = ""
+    reason: str = ""
     problem: str = ""
     tried: tuple[Tried, ...] = ()
     not_tried: tuple[str, ...] = ()
@@ -51,7 +111,7 @@ class CellTried:
     @property
     def works(self) -> bool:
         """Whether it works as it is, so that there was nothing to remedy."""
-        return self.level in (Level.HIGH, Level.MEDIUM)
+        return self.level in _WORKS
 
     @property
     def smallest(self) -> Tried | None:
@@ -76,107 +136,98 @@ def try_cell(
     place: Workplace,
     *,
     here: Sequence[str],
-    error_type_of: ErrorTypeOf,
     on_note: Callable[[str], None] = lambda _text: None,
     known: Run | None = None,
     first_is_enough: bool = False,
-    words: Words,
 ) -> CellTried:
     """Measure `cell` as it is, then under each remedy that applies, until no smaller one is left to try.
 
-    `here` are the targets of this machine; `error_type_of` gives a failed line's error type. `known` is a run of the
-    cell as it is that need not be repeated; with `first_is_enough` no smaller change is looked for after one that
-    turned it. The environment and the files of the user stay as they are.
+    `here` are the targets of this machine. `known` is a run of the cell as it is that need not be repeated; with
+    `first_is_enough` no smaller change is looked for after one that turned it. The environment and the files of the
+    user stay as they are.
     """
-    run, seconds = (known, 0.0) if known else _measured(cell, cell, place, AS_IT_IS, {})
+    started = time.monotonic()
+    run = known or _measured(cell, cell, place, place.folder / cell.slug / AS_IT_IS, {})
     verdict = verdict_of_run(cell, run)
     failure = run.first_failure
-    if failure is None or verdict.level in (Level.HIGH, Level.MEDIUM):
-        problem = "" if verdict.level.is_supported else run.problem or _first(verdict.reasons, words)
-        return CellTried(cell=cell, level=verdict.level, problem=problem)
-    error_type = error_type_of(failure)
-    on_note(f"{cell.id} as it is: {words(check_reason(failure))} ({seconds:.0f} s)")
-    kind = failure_of(cell, failure, error_type, os.environ)
+    if failure is None or verdict.level in _WORKS:
+        problem = run.problem or (reason_text(verdict.reasons[0]) if verdict.reasons else "nothing was measured")
+        return CellTried(cell=cell, level=verdict.level, problem="" if verdict.level.is_supported else problem)
+    around = Around(
+        check=failure.check_name,
+        stage=failure.stage or "",
+        target=failure.actual_target or failure.requested_target,
+        precision=failure.precision,
+    )
+    error_type = identify(
+        failure.error_message, recorded=failure.error_type, log=failure.traceback, around=around
+    ).error_type
+    why = reason_text(check_reason(failure))
+    on_note(f"{cell.id} as it is: {why} ({time.monotonic() - started:.0f} s)")
     tried: list[Tried] = []
     left: list[str] = []
     for step in steps_for(cell, failure, error_type, here=here, environment=os.environ):
         if not worth_trying(step, tried) or (first_is_enough and smallest(tried)):
             left.append(step.id)
             continue
-        tried.append(_try(step, cell, place, verdict.level, failure.check_name, words))
+        tried.append(_try(step, cell, place, verdict.level, failure.check_name))
         on_note(f"{cell.id} {step.id}: {tried[-1].state} {tried[-1].why} ({tried[-1].seconds:.0f} s)")
+    kind = failure_of(cell, failure, error_type, os.environ)
     return CellTried(
         cell=cell,
         level=verdict.level,
         check=failure.check_name,
         error_type=error_type,
-        why=words(check_reason(failure)),
-        kind=kind.id,
-        kind_reason=kind.reason,
+        why=why,
+        failure=kind.id,
+        reason=kind.reason,
         tried=tuple(tried),
         not_tried=tuple(left),
     )
 
 
-def _first(reasons: Sequence[Reason], words: Words) -> str:
-    return words(reasons[0]) if reasons else "nothing was measured"
+def smallest(tried: Sequence[Tried]) -> Tried | None:
+    """The smallest change that turned the cell; of two alike the one that was tried first."""
+    turned = [one for one in tried if one.state is State.TURNED]
+    return min(turned, key=lambda one: one.step.remedy.size, default=None)
 
 
-def _try(step: Step, asked: Cell, place: Workplace, before: Level, check: str, words: Words) -> Tried:
-    variables = {**step.remedy.environment, VARIABLE: step.changes.text}
-    name = step.id.replace(":", "_")
-    run, seconds = _measured(step.cell, asked, place, name, variables)
-    evidence = str(_folder(asked, place, name) / EVIDENCE)
-    return judge_try(step, run, before, check, evidence=evidence, seconds=seconds, words=words)
+def worth_trying(step: Step, tried: Sequence[Tried]) -> bool:
+    """Once a change turned the cell, only a smaller one is worth a try."""
+    found = smallest(tried)
+    return found is None or step.remedy.size < found.step.remedy.size
 
 
-def _folder(asked: Cell, place: Workplace, name: str) -> Path:
-    return place.folder / asked.slug / name
+# Running
 
 
-def _measured(
-    cell: Cell, asked: Cell, place: Workplace, name: str, variables: Mapping[str, str]
-) -> tuple[Run, float]:
-    """What a child left that measured `cell`, and its seconds."""
-    folder = _folder(asked, place, name)
-    task = Task(
-        cell=cell.id,
-        asked=asked.id,
-        evidence=str(place.evidence.resolve()) if place.evidence else "",
-        folder=str(folder.resolve()),
-        command=place.command,
-        timeout_s=place.timeout_s or 0.0,
-    )
+def _try(step: Step, asked: Cell, place: Workplace, before: Level, check: str) -> Tried:
+    folder = place.folder / asked.slug / step.id.replace(":", "_")
+    started = time.monotonic()
+    run = _measured(step.cell, asked, place, folder, {**step.remedy.environment, VARIABLE: step.changes.text})
+    seconds = time.monotonic() - started
+    return judge_try(step, run, before, check, evidence=str(folder / _EVIDENCE), seconds=seconds)
+
+
+def _measured(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables: Mapping[str, str]) -> Run:
+    """What a child left that measured `cell`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
             f"{folder} cannot be written", why=error.strerror or str(error), fix="Name another with --output-dir."
         ) from error
-    started = time.monotonic()
+    task = {
+        "cell": cell.id,
+        "asked": asked.id,
+        "evidence": str(place.evidence.resolve()) if place.evidence else "",
+        "folder": str(folder.resolve()),
+        "command": place.command,
+        "timeout_s": place.timeout_s,
+    }
     problem = run_child(task, child_environment(os.environ, variables), folder / _LOG, place.child_s)
-    return _left(cell, folder / EVIDENCE, problem), time.monotonic() - started
-
-
-def child_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """`own` with `variables` set, and those unset whose value is empty; a change that somebody left in it is gone."""
-    found = {name: value for name, value in own.items() if name != VARIABLE and name not in variables}
-    return with_product({**found, **{name: value for name, value in variables.items() if value}})
-
-
-def run_child(task: Task, environment: Mapping[str, str], log: Path, limit_s: float) -> str:
-    """Run a task to its end, or end it and all that it started after `limit_s`; why it came to nothing, or empty."""
     try:
-        ask(f"{__package__}.attempt", asdict(task), limit_s=limit_s, environment=environment, log=log)
-    except (NoAnswer, HwCompatError) as error:
-        return one_line(str(error))
-    return ""
-
-
-def _left(cell: Cell, evidence: Path, problem: str) -> Run:
-    """The evidence that a child left of `cell`, whether under a change or not."""
-    try:
-        found = read_folder(evidence)
+        found = read_folder(folder / _EVIDENCE)
     except HwCompatError:
         return Run(problem=problem or "it left no evidence")
     run = max((*found.runs, *found.other_runs), key=lambda one: one.started_at, default=None)
@@ -185,3 +236,113 @@ def _left(cell: Cell, evidence: Path, problem: str) -> Run:
     plan = next((one for one in run.plan if one.cell_id == cell.id), None)
     lines = (line for line in (*found.checks, *found.other_checks) if line.run_id == run.run_id)
     return Run(run=run, plan=plan, lines=tuple(line for line in lines if line.cell_id == cell.id), problem=problem)
+
+
+def child_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """`own` with `variables` set, and those unset whose value is empty; a change that somebody left in it is gone."""
+    found = {name: value for name, value in own.items() if name != VARIABLE and name not in variables}
+    return with_product({**found, **{name: value for name, value in variables.items() if value}})
+
+
+def run_child(task: Mapping[str, Any], environment: Mapping[str, str], log: Path, limit_s: float) -> str:
+    """Have a child `measure` a task, or end it and all that it started after `limit_s`; why it came to nothing, or
+    empty."""
+    try:
+        ask(__name__, task, limit_s=limit_s, environment=environment, log=log)
+    except (NoAnswer, HwCompatError) as error:
+        return one_line(str(error))
+    return ""
+
+
+def measure(*, cell: str, asked: str, evidence: str, folder: str, command: str, timeout_s: float | None) -> None:
+    """Plan, write and run the suite of `cell` in `folder`, in the child.
+
+    The user's `evidence` (empty: none) names the place of the model of the cell that was `asked` for. Raises
+    `ModelError` and the like where there is none.
+    """
+    inventory = detect()
+    known = as_run_before(Cell.parse(cell), read_folder(Path(evidence)) if evidence else None, asked)
+    planned = plan_again(known, (), (), load_rules(), inventory)
+    (written,) = write_suites([planned], Path(folder) / "suites", force=True)
+    suite = read_suite(written.path)
+    assert suite is not None  # it was rendered a moment ago
+    os.environ.update(suite_environment([written]))
+    run_session(
+        [suite],
+        [suite.planned(planned.verdict.to_dict())],
+        inventory,
+        evidence=Path(folder) / _EVIDENCE,
+        command=command,
+        limits=Limits(timeout_s=timeout_s, memory_bytes=default_memory_limit()),
+        jobs=1,
+    )
+
+
+# Judging
+
+
+def verdict_of_run(cell: Cell, run: Run, leaves_out: Sequence[str] = ()) -> Verdict:
+    """The level that the lines of one run show for `cell`, by the rules of every cell.
+
+    Checks in `leaves_out` are neither asked nor required. Lines under a changed condition make `medium` at most:
+    `levels.toml` limits them.
+    """
+    if run.run is None or run.plan is None:
+        return judge_cell(cell, (), (), expiry=Expiry(cell=cell, now={}, then={}))
+    planned = [name for name in run.plan.checks if name not in leaves_out]
+    return judge_cell(
+        cell,
+        planned,
+        [line for line in run.lines if line.check_name not in leaves_out],
+        expiry=Expiry.of_run(cell, run.run),
+        weights_asked=run.plan.subject,
+        required=[name for name in required_checks(cell) if name not in leaves_out],
+    )
+
+
+def judge_try(step: Step, run: Run, before: Level, check: str, *, evidence: str, seconds: float) -> Tried:
+    """What a try showed, for a cell that had the level `before` and whose first failed check was `check`.
+
+    It turned the cell only where its lines say under which condition they were measured, and where `check` was asked
+    again: a target that can't be asked whether it decodes doesn't turn what failed in decoding.
+    """
+    verdict = verdict_of_run(step.cell, run, step.remedy.leaves_out)
+    failure = run.first_failure
+    skipped = next((line for line in run.lines if line.error_type == "not_applicable"), None)
+    planned = run.plan.checks if run.plan else ()
+    state = State.FAILS
+    if not run.lines or all(line.outcome is Outcome.NOT_RUN for line in run.lines):
+        state = State.NOT_RUN
+    elif verdict.level in _WORKS:
+        told = all(line.conditions.get(CHANGED, "") == step.changes.text for line in run.lines)
+        state = State.NOT_RUN if not told else State.TURNED if check in planned else State.BETTER
+    elif failure is None and verdict.level is Level.UNKNOWN:
+        state = State.NOT_APPLICABLE if skipped is not None else State.NOT_RUN
+    elif (verdict.level.rank or 0) > (before.rank or 0):
+        state = State.BETTER
+    why = run.problem
+    if not why and state is State.BETTER and failure is None:
+        why = f"{check} can't be asked there"
+    elif not why and state is not State.TURNED:
+        line = failure or skipped
+        reasons = [check_reason(line)] if line else verdict.reasons
+        why = reason_text(reasons[0]) if reasons else "it left no line of evidence"
+    left_out = [name for name in step.remedy.leaves_out if name in planned]
+    return Tried(
+        step=step,
+        state=state,
+        level=verdict.level,
+        error_type=failure.error_type if failure else "",
+        why=why,
+        conditions=(
+            *map(reason_text, verdict.conditions),
+            *(f"{name} was skipped: this fix gives up what it checks" for name in left_out),
+        ),
+        evidence=evidence,
+        run=run.run.run_id if run.run else "",
+        seconds=round(seconds, 1),
+    )
+
+
+if __name__ == "__main__":
+    answer(lambda task: measure(**task))

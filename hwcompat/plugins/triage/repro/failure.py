@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 MASK = "mask:"
 """How the names of masks begin, beside the outputs that they belong to."""
 
 ANSWER = "captured.json"
-INPUTS, EXPECTED, WEIGHTS = "inputs.safetensors", "expected.safetensors", "weights.safetensors"
+INPUTS, EXPECTED, WEIGHTS = "inputs.npz", "expected.npz", "weights.safetensors"
 
 
 class Way(StrEnum):
@@ -89,19 +91,14 @@ class Captured:
     computed_in: str = ""
     left: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; an infinite error is a text."""
-        found = asdict(self)
-        found["error"] = None if self.error is None else str(self.error)
-        return found
+    def write(self, folder: Path) -> None:
+        """Leave it in a folder, as JSON of Python's, which knows infinity."""
+        (folder / ANSWER).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Captured:
-        """What `to_dict` gave."""
-        values = dict(data)
-        step = values["step"]
-        if step is not None:
+    def read(cls, folder: Path) -> Captured:
+        """What `write` left there."""
+        values = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
+        if step := values["step"]:
             values["step"] = Step(**{**step, "way": Way(step["way"]), "does": Does(step["does"])})
-        values["shape"] = Shape(values["shape"])
-        values["error"] = None if values["error"] is None else float(values["error"])
-        return cls(**values)
+        return cls(**{**values, "shape": Shape(values["shape"])})

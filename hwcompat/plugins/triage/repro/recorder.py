@@ -5,8 +5,6 @@ Every step is written down before it is tried, so that a crash leaves as much as
 
 from __future__ import annotations
 
-import inspect
-import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -16,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hardware.model.calls import without_cache
 from hardware.output_masks import masks_of
 
-from .failure import ANSWER, EXPECTED, INPUTS, MASK, WEIGHTS, Captured, Does, Shape, Step, Way
+from .failure import EXPECTED, INPUTS, MASK, WEIGHTS, Captured, Does, Shape, Step, Way
 
 if TYPE_CHECKING:
     from hardware.compare import Array
@@ -34,25 +33,20 @@ class Tried:
     """A step with the arrays that it was given."""
 
     step: Step
-    inputs: Mapping[str, Array]
+    inputs: Mapping[str, Any]
 
 
-@dataclass(kw_only=True)
-class Compared:
-    """What a comparison that failed was of."""
-
-    tried: Tried | None
-    expected: dict[str, Array]
-    error: float | None
-    tolerance: float
-    worst: str
-    said: str = ""
-    """What differs first, in the words in which a script prints it, where no error was measured."""
+Compared = tuple[Tried | None, dict[str, Any], dict[str, Any]]
+"""A comparison that failed: the step, the arrays that were expected, and what `Captured` tells of it."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Recorder:
-    """What is known of the check that runs. `export` is the pass for which a model was exported last."""
+    """What is known of the check that runs, as a plugin of the pytest that runs it.
+
+    `export` is the pass for which a model was exported last, `undecided` why the last check that failed shows
+    nothing.
+    """
 
     folder: Path
     with_weights: bool = True
@@ -61,42 +55,60 @@ class Recorder:
     tried: Tried | None = None
     export: Tried | None = None
     compared: Compared | None = None
-    refused: str = ""
-    of_export: list[Compared] = field(default_factory=list)
+    of_export: Compared | None = None
     """The last comparison of an export with torch that failed."""
 
+    refused: str = ""
+    undecided: str = ""
     by_output: dict[int, tuple[Any, Tried | None]] = field(default_factory=dict)
     _weights: bool = False
     _graph: Path | None = None
 
+    def pytest_runtest_setup(self, item: Any) -> None:
+        """A check begins: forget what another one left; what was loaded stays loaded."""
+        self.began(item.name.removeprefix("test_"))
+
+    def pytest_runtest_makereport(self, call: Any) -> None:
+        """A part of a check is over."""
+        from hardware.errors import BackendUnavailable
+        from hardware.testing.measurement import Ambiguous, NotApplicable
+
+        if call.excinfo is None:
+            return
+        error = call.excinfo.value
+        if isinstance(error, BackendUnavailable | Ambiguous | NotApplicable):
+            self.undecided = f"{type(error).__name__}: {error}"
+        else:
+            self.undecided = ""
+            self.ended(error)
+
+    def began(self, check: str) -> None:
+        """A check begins."""
+        self.check, self.compared, self.refused = check, None, ""
+
     def try_(self, step: Step, inputs: Mapping[str, Array], graph: Path | None = None) -> Tried:
         """Note a step that is about to be tried. `graph` is copied, with what belongs to it."""
         if graph is not None:
-            step = replace(step, graph=self._copied(graph))
+            self._copy(graph)
+            step = replace(step, graph=graph.name)
         self.tried = Tried(step=step, inputs={name: np.asarray(one) for name, one in inputs.items()})
-        if not step.way.has_graph:
-            self._write_weights()
-        self._write_arrays(INPUTS, self.tried.inputs)
-        self._write(Captured(check=self.check, shape=Shape.CRASHED, step=step, stage=self._stage()))
+        self._write_given(self.tried)
+        Captured(check=self.check, shape=Shape.CRASHED, step=step, stage=self._stage()).write(self.folder)
         return self.tried
 
-    def failed(self, found: Compared) -> None:
-        """Note a comparison that failed; the first of a check counts."""
-        self.compared = self.compared or found
-
-    def began(self, check: str) -> None:
-        """Forget what another check left; what was loaded stays loaded."""
-        self.check, self.compared, self.refused = check, None, ""
+    def failed(self, tried: Tried | None, expected: dict[str, Any], **found: Any) -> None:
+        """Note a comparison that failed, with what `Captured` tells of it; the first of a check counts."""
+        self.compared = self.compared or (tried, expected, found)
 
     def ended(self, error: BaseException) -> None:
         """Write what is known of a check that failed."""
         root, stage = root_of(error), self._stage()
         tried, compared = self.tried, self.compared
-        if compared is None and self.of_export and getattr(error, "error_type", "") == "conversion_wrong":
-            compared = self.of_export[-1]
+        if compared is None and getattr(error, "error_type", "") == "conversion_wrong":
+            compared = self.of_export
         if compared is not None:
-            tried = compared.tried
-            self._write_arrays(EXPECTED, compared.expected)
+            tried, expected, how = compared
+            np.savez(self.folder / EXPECTED, **expected)
         elif stage in ("export", "convert") and self.export is not None:
             tried = self.export
         elif isinstance(error, AssertionError):
@@ -106,41 +118,30 @@ class Recorder:
         if tried is None:
             self.refused = self.refused or "it failed before anything was asked of the model"
         else:
-            self._write_arrays(INPUTS, tried.inputs)
-            if not tried.step.way.has_graph:
-                self._write_weights()
+            self._write_given(tried)
         dtype = str(getattr(self.case.__dict__.get("runnable"), "actual_dtype", "")) if self.case else ""
-        self._write(
-            Captured(
-                check=self.check,
-                shape=Shape.NUMBERS if compared else Shape.RAISED,
-                stage=stage,
-                step=tried.step if tried else None,
-                exception="" if compared else type(root).__name__,
-                message=compared.said if compared else str(root),
-                error=compared.error if compared else None,
-                tolerance=compared.tolerance if compared else None,
-                worst=compared.worst if compared else "",
-                refused=self.refused,
-                computed_in=dtype,
-                left=found[1] if (found := _LEFT.search(str(error))) else "",
-            )
+        found = Captured(
+            check=self.check,
+            shape=Shape.RAISED,
+            stage=stage,
+            step=tried.step if tried else None,
+            exception=type(root).__name__,
+            message=str(root),
+            refused=self.refused,
+            computed_in=dtype,
+            left=left[1] if (left := _LEFT.search(str(error))) else "",
         )
+        if compared is not None:
+            found = replace(found, shape=Shape.NUMBERS, exception="", **{"message": "", **how})
+        found.write(self.folder)
 
     def _stage(self) -> str:
         return str(self.case.measured.stage) if self.case is not None else ""
 
-    def _write(self, captured: Captured) -> None:
-        (self.folder / ANSWER).write_text(json.dumps(captured.to_dict()), encoding="utf-8")
-
-    def _write_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
-        from safetensors.numpy import save_file
-
-        save_file({key: np.array(one, order="C") for key, one in arrays.items()}, str(self.folder / name))
-
-    def _write_weights(self) -> None:
-        """The weights of a freshly built model, once; a checkpoint's stay where they are."""
-        if self._weights or not self.with_weights or self.case is None:
+    def _write_given(self, tried: Tried) -> None:
+        """The inputs of a step; beside them the weights of a freshly built model, once, where it has no graph."""
+        np.savez(self.folder / INPUTS, **tried.inputs)
+        if tried.step.way.has_graph or self._weights or not self.with_weights or self.case is None:
             return
         from safetensors.torch import save_model
 
@@ -158,18 +159,17 @@ class Recorder:
             return
         save_model(model, str(self.folder / WEIGHTS))
 
-    def _copied(self, graph: Path) -> str:
+    def _copy(self, graph: Path) -> None:
         if graph == self._graph:
-            return graph.name
+            return
         self._graph = graph
         parts = [one for one in (graph, graph.with_suffix(".bin"), Path(f"{graph}.data")) if one.is_file()]
         if sum(one.stat().st_size for one in parts) > LARGEST_FILE:
             self.refused = "its graph is too large to copy"
-            return graph.name
+            return
         for one in parts:
             # The name of external data stands inside an ONNX file; a .bin is found by its own .xml's name.
             shutil.copyfile(one, self.folder / one.name)
-        return graph.name
 
 
 def root_of(error: BaseException) -> BaseException:
@@ -192,5 +192,5 @@ def masks_for(masked_by: Mapping[str, str], inputs: Mapping[str, Array], names: 
 
 
 def wishes_of(model: Any) -> dict[str, Any]:
-    """Whether a model's forward pass can be asked to keep no cache."""
-    return {"use_cache": "use_cache" in inspect.signature(model.forward).parameters}
+    """Whether a model's forward pass can be asked to keep no cache; nothing where it has none."""
+    return {"use_cache": bool(without_cache(model))} if hasattr(model, "forward") else {}

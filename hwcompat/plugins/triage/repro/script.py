@@ -1,41 +1,115 @@
-"""Renders the one script of a repro. Pure: from what was captured and the suite's text to text; whatever reaches the
-source is a literal, an identifier or a comment."""
+"""Renders the one script of a repro, and runs it in a child that can't find our packages.
+
+Rendering is pure: from what was captured and the suite's text to text; whatever reaches the source is a literal, an
+identifier or a comment. The part of a suite that builds its model is taken as it stands there: a person reads the
+same code in both.
+"""
 
 from __future__ import annotations
 
 import ast
 import keyword
+import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from generators.suites.render import environment
 from hardware.errors import UsageError
 from hardware.export.onnx import OPSET
+from hardware.process import run
 
-from .failure import EXPECTED, INPUTS, MASK, WEIGHTS, Captured, Does, Shape, Step, Way
-from .source import ModelSource
+from .failure import EXPECTED, INPUTS, MASK, WEIGHTS, Captured, Does, Shape, Way
 
-OURS = frozenset({"hardware", "generators", "reports", "benchmarks", "hwcompat"})
+SCRIPT = "repro.py"
+_LONGEST_READ = 200_000
+_RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$", re.DOTALL)
+_OFF = re.compile(r"off by (?P<error>inf|nan|\d\.\d+e[+-]\d+) of its scale")
 
-_HALF = ("float16", "bfloat16")
+_START = "make_model"
+_OF_CHECKPOINTS = frozenset({"load_checkpoint", "checkpoint_folder"})
+_LIBRARIES = ("transformers", "diffusers")
 _TRACED = (Way.OPENVINO_CONVERT, Way.ONNX_EXPORT)
 _PACKAGES: Mapping[Way, Sequence[str]] = {
     Way.TORCH: ("torch", "numpy", "safetensors"),
     Way.OPENVINO_CONVERT: ("torch", "numpy", "safetensors", "openvino"),
-    Way.OPENVINO_GRAPH: ("numpy", "safetensors", "openvino"),
+    Way.OPENVINO_GRAPH: ("numpy", "openvino"),
     Way.ONNX_EXPORT: ("torch", "numpy", "safetensors", "onnx", "onnxruntime"),
     Way.QNN_GRAPH: ("numpy", "onnxruntime", "onnxruntime-qnn"),
 }
 """What a script of each way needs, by the names of distributions; a library of models comes to it."""
 
-_MASKS = (
-    "from optimum.exporters.openvino.patching_utils import eager_mask_without_vmap",
-    "from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS",
-)
+_IMPORTED = ("onnxruntime", "onnxruntime-qnn", "openvino", "torch")
+"""Those that a script imports as a whole."""
 
+_INFINITE = "minus infinity"
 _FLOAT16_LARGEST = -65504.0
 """HTP computes in float16: what is smaller than any of its numbers was ruled out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """`imports` and `code` that define `make_model`. `checkpoint` is the class whose weights are somebody's own; then
+    there is no code."""
+
+    imports: tuple[str, ...]
+    code: str
+    checkpoint: str = ""
+
+
+def model_source(text: str) -> ModelSource:
+    """What `make_model` of a suite needs, and nothing else.
+
+    Raises `UsageError` where it needs a package that isn't a public library of models.
+    """
+    tree = ast.parse(text)
+    defined = {name: node for node in tree.body for name in _names_of(node)}
+    wanted = [_START]
+    taken: dict[int, ast.stmt] = {}
+    while wanted:
+        node = defined.get(wanted.pop())
+        if node is not None and node.lineno not in taken:
+            taken[node.lineno] = node
+            wanted += _used_in(node)
+    nodes = [taken[line] for line in sorted(taken)]
+    used = {name for node in nodes for name in _used_in(node)}
+    imports = {node: _narrowed(node, used) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)}
+    if used & _OF_CHECKPOINTS:
+        returned = ast.unparse(defined[_START]).partition("load_checkpoint(")[2]
+        library = tuple(line for line in imports.values() if line.startswith("from transformers"))
+        return ModelSource(imports=library, code="", checkpoint=returned.partition(",")[0])
+    for line in imports.values():
+        if (package := line.split()[1].partition(".")[0]) not in (*_LIBRARIES, "copy", "torch"):
+            raise UsageError(
+                "no script can stand alone for this model",
+                why=f"it is made by {package}, which isn't a public library of models",
+                fix="The failing suite itself is the shortest way to show it.",
+            )
+    code = [ast.get_source_segment(text, node) or "" for node in nodes if node not in imports]
+    return ModelSource(imports=tuple(imports.values()), code="\n\n\n".join(code))
+
+
+def _names_of(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name for alias in node.names)
+    elif isinstance(node, ast.Assign):
+        yield from (one.id for one in node.targets if isinstance(one, ast.Name))
+    elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+
+
+def _used_in(node: ast.stmt) -> list[str]:
+    return [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
+
+
+def _narrowed(node: ast.Import | ast.ImportFrom, used: set[str]) -> str:
+    if isinstance(node, ast.Import):
+        return ast.unparse(node)
+    names = [alias.name for alias in node.names if (alias.asname or alias.name) in used]
+    return f"from {node.module} import {', '.join(names)}"
 
 
 def script_text(
@@ -56,130 +130,49 @@ def script_text(
     step = captured.step
     if step is None or captured.refused:
         raise UsageError("no script can show it", why=captured.refused or "nothing was tried")
-    values = {
-        "title": title,
-        "story": list(story),
-        "masks": masks,
-        **_of_step(step),
-        **_of_parts(captured, step, arrays),
-    }
-    values |= _of_model(step, source, arrays, masks=masks)
-    text = environment().get_template("repro/script.py.j2").render(values).rstrip("\n") + "\n"
-    return _tidied(text)
-
-
-def _of_step(step: Step) -> dict[str, Any]:
-    """What is asked of the runtime."""
-    return {
-        "way": str(step.way),
-        "does": str(step.does),
-        "device": step.device,
-        "precision": step.precision,
-        "half": step.precision in _HALF,
-        "graph": step.graph,
-        "options": dict(step.options),
-        "facts": dict(step.facts),
-        "opset": OPSET,
-        "has_graph": step.way.has_graph,
-        "traced": step.way in _TRACED,
-    }
-
-
-def _of_parts(captured: Captured, step: Step, arrays: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The files beside it, how a model is called with them, and what is compared."""
-    is_nested = not step.way.has_graph and any("." in name for name in arrays.get(INPUTS, ()))
+    way, is_graph, is_traced = step.way, step.way.has_graph, step.way in _TRACED
+    source = ModelSource(imports=(), code="") if is_graph else source
+    libraries = [name for name in _LIBRARIES if any(f"from {name} " in line for line in source.imports)]
+    packages = [*_PACKAGES[way], *libraries, *(["optimum-intel"] if masks else [])]
+    is_nested = not is_graph and any("." in name for name in arrays.get(INPUTS, ()))
     wish = ", use_cache=False" if step.facts.get("use_cache") else ""
     compares = captured.shape is Shape.NUMBERS
-    gives = step.does in (Does.FORWARD, Does.GRADIENTS, Does.RELOAD)
-    return {
+    smallest = _FLOAT16_LARGEST if way is Way.QNN_GRAPH or step.precision == "float16" else -3.3e38
+    values = {
+        **vars(step),
+        "title": title,
+        "story": story,
+        "masks": masks,
+        "command": "python repro.py" + (" FOLDER_OR_ID_OF_THE_CHECKPOINT" if source.checkpoint else ""),
+        "packages": packages,
+        "modules": sorted(name.replace("-", "_") for name in packages if name in _IMPORTED),
+        "source": source,
+        "half": step.precision in ("float16", "bfloat16"),
+        "opset": OPSET,
+        "has_graph": is_graph,
+        "has_weights": WEIGHTS in arrays and not is_graph and step.does is not Does.BUILD,
+        "traced": is_traced,
+        "flattens": is_traced or (not is_graph and step.does in (Does.FORWARD, Does.GRADIENTS, Does.RELOAD)),
         "weights": WEIGHTS,
         "inputs": INPUTS,
         "expected": EXPECTED,
         "compares": compares,
         "tolerance": captured.tolerance if compares else None,
-        "ruled_out": _ruled_out(captured, arrays),
+        "ruled_out": smallest if compares and _INFINITE in arrays.get(EXPECTED, ()) else None,
         "nested": is_nested,
-        "flattens": step.way in _TRACED or (not step.way.has_graph and gives),
         "arguments": _arguments(step.facts.get("order", ())),
         "call": ("**nested(tensors)" if is_nested else "**tensors") + wish,
         "named_call": ("**nested(named)" if is_nested else "**named") + wish,
     }
-
-
-def _of_model(step: Step, source: ModelSource, arrays: Mapping[str, Sequence[str]], *, masks: bool) -> dict[str, Any]:
-    """How the model is made, and what that needs."""
-    has_graph = step.way.has_graph
-    imports = () if has_graph else source.imports
-    checkpoint = "" if has_graph else source.checkpoint
-    libraries = [name for name in ("transformers", "diffusers") if any(f"from {name} " in line for line in imports)]
-    packages = [*_PACKAGES[step.way], *libraries, *(["optimum-intel"] if masks else [])]
-    weights = WEIGHTS in arrays and not has_graph and step.does is not Does.BUILD
-    return {
-        "command": "python repro.py" + (" FOLDER_OR_ID_OF_THE_CHECKPOINT" if checkpoint else ""),
-        "needs": ", ".join(packages),
-        "packages": packages,
-        "model_code": "" if has_graph else source.code,
-        "checkpoint": checkpoint,
-        "has_weights": weights,
-        "plain_imports": _plain(step.way, step.does, checkpoint=bool(checkpoint)),
-        "imports": _third_party(step.way, imports, weights=weights, masks=masks),
-    }
-
-
-def own_imports(text: str) -> tuple[str, ...]:
-    """The modules of ours that a script would import: there may be none."""
-    found = []
-    for node in ast.walk(ast.parse(text)):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        found += [name for name in names if name.partition(".")[0] in OURS]
-    return tuple(found)
+    return _tidied(environment().get_template("repro/script.py.j2").render(values))
 
 
 def _arguments(names: Sequence[str]) -> dict[str, str]:
     """What the parameters of a forward pass are called in Python, by the names of its inputs."""
-    plain = {name: name if name.isidentifier() and not keyword.iskeyword(name) else "" for name in names}
-    return {name: found or f"input_{place}" for place, (name, found) in enumerate(plain.items())}
-
-
-def _ruled_out(captured: Captured, arrays: Mapping[str, Sequence[str]]) -> float | None:
-    """The number from which on downwards an entry counts as ruled out, where anything may be."""
-    if captured.shape is not Shape.NUMBERS or "minus infinity" not in arrays.get(EXPECTED, ()):
-        return None
-    if captured.step is not None and captured.step.way is Way.QNN_GRAPH:
-        return _FLOAT16_LARGEST
-    return {"float16": _FLOAT16_LARGEST}.get(captured.step.precision if captured.step else "", -3.3e38)
-
-
-def _plain(way: Way, does: Does, *, checkpoint: bool) -> list[str]:
-    """Imports of the standard library, in order."""
-    names = ["platform", *(["json"] if way is Way.QNN_GRAPH else []), *(["sys"] if checkpoint else [])]
-    names += ["tempfile"] if way is Way.ONNX_EXPORT or does is Does.RELOAD else []
-    return [
-        *(f"import {name}" for name in sorted(names)),
-        "from importlib import metadata",
-        "from pathlib import Path",
-    ]
-
-
-def _third_party(way: Way, imports: Sequence[str], *, weights: bool, masks: bool) -> list[str]:
-    named = {
-        Way.TORCH: ["import torch"],
-        Way.OPENVINO_CONVERT: ["import openvino", "import torch"],
-        Way.OPENVINO_GRAPH: ["import openvino"],
-        Way.ONNX_EXPORT: ["import onnxruntime", "import torch"],
-        Way.QNN_GRAPH: ["import onnxruntime", "import onnxruntime_qnn"],
-    }[way]
-    read = [] if way is Way.QNN_GRAPH else ["from safetensors.numpy import load_file"]
-    read += ["from safetensors.torch import load_model"] if weights else []
-    return [
-        "import numpy as np",
-        *named,
-        *(_MASKS[:1] if masks else ()),
-        *read,
-        *imports,
-        *(_MASKS[1:] if masks else ()),
-    ]
+    return {
+        name: name if name.isidentifier() and not keyword.iskeyword(name) else f"input_{place}"
+        for place, name in enumerate(names)
+    }
 
 
 def _tidied(text: str) -> str:
@@ -193,14 +186,80 @@ def _tidied(text: str) -> str:
         ast.parse(tidy, feature_version=sys.version_info[:2])
     except SyntaxError as error:
         raise UsageError("the script of this failure is no Python", why=str(error)) from error
-    if found := own_imports(tidy):
-        raise UsageError("no script can stand alone for this model", why=f"it would import {', '.join(found)}")
     return tidy
 
 
-def names_in(arrays: Mapping[str, Any]) -> list[str]:
-    """The names of arrays, and `minus infinity` where one of them holds it."""
+def arrays_in(folder: Path) -> dict[str, list[str]]:
+    """The names of the arrays in each file beside a script, and `minus infinity` where one of them holds it."""
     import numpy as np
 
-    held = any(one.dtype.kind == "f" and bool(np.isneginf(one).any()) for one in arrays.values())
-    return [*(name for name in arrays if not name.startswith(MASK)), *(["minus infinity"] if held else [])]
+    found: dict[str, list[str]] = {WEIGHTS: []} if (folder / WEIGHTS).is_file() else {}
+    for name in (INPUTS, EXPECTED):
+        arrays = dict(np.load(folder / name)) if (folder / name).is_file() else {}
+        held = any(one.dtype.kind == "f" and bool(np.isneginf(one).any()) for one in arrays.values())
+        found[name] = [*(one for one in arrays if not one.startswith(MASK)), *([_INFINITE] if held else [])]
+    return found
+
+
+# Running
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """How a script ended: its exit `code` (None where it was ended after `seconds`), what it `printed`, and the
+    `exception` that ended it, with its `message`."""
+
+    code: int | None
+    seconds: float
+    printed: str
+    exception: str = ""
+    message: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """The largest error in the message of a failed comparison; None where it isn't one."""
+        found = [float(one) for one in _OFF.findall(self.message)] if self.exception == "AssertionError" else []
+        return max(found, key=lambda one: (one != one, one)) if found else None
+
+
+def run_script(
+    folder: Path,
+    *,
+    python: str = sys.executable,
+    seconds: float,
+    memory_bytes: int = 0,
+    arguments: tuple[str, ...] = (),
+) -> Shown:
+    """Run the script in `folder` with `python`, isolated: no variable and no folder leads it to a package of ours."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HWCOMPAT"))}
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "CI": "true"}
+    environment |= {"ORT_DISABLE_TELEMETRY": "1"}
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as work:
+        ended = run(
+            [python, "-I", str((folder / SCRIPT).resolve()), *arguments],
+            limit_s=seconds,
+            cwd=work,
+            environment=environment,
+            memory_bytes=memory_bytes,
+        )
+    kind, message = last_exception(ended.stderr[-_LONGEST_READ:])
+    return Shown(
+        code=ended.returncode,
+        seconds=ended.seconds,
+        printed=ended.stdout[-_LONGEST_READ:],
+        exception=kind,
+        message=message,
+    )
+
+
+def last_exception(log: str) -> tuple[str, str]:
+    """The class, without its module, and the message of the exception that a traceback ends with; else empty."""
+    _, found, rest = log.rpartition("Traceback (most recent call last):\n")
+    if not found:
+        return "", ""
+    lines = rest.splitlines()
+    start = next((place for place, line in enumerate(lines) if line and not line.startswith(" ")), None)
+    raised = _RAISED.match("\n".join(lines[start:])) if start is not None else None
+    if raised is None:
+        return "", ""
+    return raised["kind"].rpartition(".")[2], (raised["message"] or "").strip()

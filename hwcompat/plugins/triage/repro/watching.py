@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .failure import Does, Step, Way
-from .recorder import Compared, Recorder, Tried, expected_of, masks_for, wishes_of
+from .recorder import Recorder, Tried, expected_of, masks_for, wishes_of
 
 if TYPE_CHECKING:
     from hardware.compare import Array
@@ -24,8 +23,8 @@ _RELATIVE = re.compile(r"(inf|\d\.\d+e[+-]\d+) of the output's scale")
 
 def watch(recorder: Recorder) -> None:
     """Have the recorder see what suites ask of models, and models of runtimes, from here on."""
-    _watch_cases(recorder)
-    _watch_comparisons(recorder)
+    _watch_passes(recorder)
+    _watch_gradients(recorder)
     _watch_decoding(recorder)
     _watch_exports(recorder)
     _watch_openvino(recorder)
@@ -43,43 +42,38 @@ def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
     setattr(owner, name, replaced)
 
 
-def _torch_step(case: ModelTest, does: Does, **facts: Any) -> Step | None:
-    """A step of a target that torch reaches; None where another runtime computes."""
+def _try_torch(
+    recorder: Recorder, case: ModelTest, does: Does, runnable: Any, inputs: Mapping[str, Array], **facts: Any
+) -> Tried | None:
+    """Note a step of a target that torch reaches; None where another runtime computes."""
     from hardware.backends._torch import TorchBackend
 
+    recorder.case = case
     if not isinstance(case.backend, TorchBackend):
         return None
-    return Step(
+    step = Step(
         way=Way.TORCH,
         does=does,
         device=str(case.backend.torch_device().type),
         precision=case.cell.precision,
-        facts={"trains_only": case.trains_only, "generates": case.generates, **facts},
+        facts={**facts, "trains_only": case.trains_only, **wishes_of(getattr(runnable, "model", None))},
     )
+    return recorder.try_(step, inputs)
 
 
-def _watch_cases(recorder: Recorder) -> None:
+def _watch_passes(recorder: Recorder) -> None:
     from hardware.testing.model_test import ModelTest
 
     reloading: list[bool] = []
 
     def run(before: Any, case: ModelTest, runnable: Any, inputs: Mapping[str, Array]) -> Any:
-        recorder.case = case
-        model = getattr(runnable, "model", None)
-        facts = wishes_of(model) if hasattr(model, "forward") else {}
-        step = _torch_step(case, Does.RELOAD if reloading else Does.FORWARD, **facts)
-        if step is not None:
-            recorder.try_(step, inputs)
+        _try_torch(recorder, case, Does.RELOAD if reloading else Does.FORWARD, runnable, inputs)
         outputs = before(case, runnable, inputs)
         recorder.by_output[id(outputs)] = outputs, recorder.tried
         return outputs
 
     def save(before: Any, case: ModelTest, folder: Path, inputs: Mapping[str, Array]) -> Any:
-        recorder.case = case
-        model = getattr(case.runnable, "model", None)
-        step = _torch_step(case, Does.RELOAD, **(wishes_of(model) if hasattr(model, "forward") else {}))
-        if step is not None:
-            recorder.try_(step, inputs)
+        _try_torch(recorder, case, Does.RELOAD, case.runnable, inputs)
         reloading.append(True)
         try:
             return before(case, folder, inputs)
@@ -89,6 +83,15 @@ def _watch_cases(recorder: Recorder) -> None:
     def load(before: Any, case: ModelTest) -> Any:
         recorder.case = case
         return before(case)
+
+    def error(before: Any, case: ModelTest, got: Any, want: Any) -> Any:
+        found = before(case, got, want)
+        if not found <= case.tolerance:
+            _, tried = recorder.by_output.get(id(got), (None, recorder.tried))
+            expected = expected_of(want, got.arrays, case.required)
+            worst = case.measured.comparison.worst if case.measured.comparison else ""
+            recorder.failed(tried, expected, error=found, tolerance=case.tolerance, worst=worst)
+        return found
 
     def recorded(before: Any, case: ModelTest, *args: Any) -> Any:
         error = before(case, *args)
@@ -100,45 +103,30 @@ def _watch_cases(recorder: Recorder) -> None:
     _around(ModelTest, "_build", load)
     _around(ModelTest, "_load", load)
     _around(ModelTest, "save_and_reload", save)
+    _around(ModelTest, "error", error)
     _around(ModelTest, "recorded_error", recorded)
 
 
-def _watch_comparisons(recorder: Recorder) -> None:
+def _watch_gradients(recorder: Recorder) -> None:
     from hardware.testing import reference
     from hardware.testing.model_test import ModelTest
 
     gradients: list[dict[str, Array]] = []
 
-    def error(before: Any, case: ModelTest, got: Any, want: Any) -> Any:
-        found = before(case, got, want)
-        if not found <= case.tolerance:
-            _, tried = recorder.by_output.get(id(got), (None, recorder.tried))
-            expected = expected_of(want, got.arrays, case.required)
-            worst = case.measured.comparison.worst if case.measured.comparison else ""
-            recorder.failed(
-                Compared(tried=tried, expected=expected, error=found, tolerance=case.tolerance, worst=worst)
-            )
-        return found
-
-    def gradient_error(before: Any, case: ModelTest) -> Any:
-        model = getattr(case.runnable, "model", None)
-        step = _torch_step(case, Does.GRADIENTS, **(wishes_of(model) if hasattr(model, "forward") else {}))
-        tried = recorder.try_(step, case.inputs) if step is not None else None
+    def error(before: Any, case: ModelTest) -> Any:
+        tried = _try_torch(recorder, case, Does.GRADIENTS, case.runnable, case.inputs)
         found = before(case)
         if not found <= case.tolerance and gradients:
             names = set(case.reference(case.inputs).arrays)
             expected = {**gradients[-1], **masks_for(case.masked_by, case.inputs, names)}
-            recorder.failed(
-                Compared(tried=tried, expected=expected, error=found, tolerance=case.tolerance, worst="gradients")
-            )
+            recorder.failed(tried, expected, error=found, tolerance=case.tolerance, worst="gradients")
         return found
 
     def of_reference(before: Any, *args: Any, **kwargs: Any) -> Any:
         gradients[:] = [before(*args, **kwargs)]
         return gradients[-1]
 
-    _around(ModelTest, "error", error)
-    _around(ModelTest, "gradient_error", gradient_error)
+    _around(ModelTest, "gradient_error", error)
     _around(reference, "float64_gradients", of_reference)
 
 
@@ -146,29 +134,20 @@ def _watch_decoding(recorder: Recorder) -> None:
     from hardware.backends.base import STEPS
     from hardware.testing.model_test import ModelTest
 
-    decoded: list[Tried] = []
+    decoded: list[Tried | None] = []
 
     def generate(before: Any, case: ModelTest) -> Any:
-        recorder.case = case
-        model = getattr(case.runnable, "model", None)
-        step = _torch_step(case, Does.GENERATE, **_generation_of(model, case.inputs, STEPS))
-        if step is not None and "_generated" not in case.__dict__:
-            decoded[:] = [recorder.try_(step, case.inputs)]
+        if "_generated" not in case.__dict__:
+            facts = _generation_of(getattr(case.runnable, "model", None), case.inputs, STEPS)
+            decoded[:] = [_try_torch(recorder, case, Does.GENERATE, case.runnable, case.inputs, **facts)]
         return before(case)
 
     def failed(case: ModelTest, logits: Any, tokens: Any, error: float | None, said: str = "") -> None:
-        if not decoded:
+        if not any(decoded):
             recorder.refused = "it decodes with graphs in a loop of ours"
             return
-        compared = Compared(
-            tried=decoded[0],
-            expected={"tokens": tokens, "logits": logits},
-            error=error,
-            tolerance=case.tolerance,
-            worst="logits",
-            said=said,
-        )
-        recorder.failed(compared)
+        expected = {"tokens": tokens, "logits": logits}
+        recorder.failed(decoded[0], expected, error=error, tolerance=case.tolerance, worst="logits", message=said)
 
     def tokens(before: Any, case: ModelTest, got: Any, want: Any) -> Any:
         found = before(case, got, want)
@@ -198,6 +177,7 @@ def _generation_of(model: Any, inputs: Mapping[str, Array], steps: int) -> dict[
 
 def _watch_exports(recorder: Recorder) -> None:
     from hardware.backends._openvino_calls import OPENVINO_OPTIONS
+    from hardware.backends.base import Unsupported
     from hardware.export import onnx, openvino, verification
 
     def exporting(way: Way, before: Any, subject: Any, example: Any, *args: Any, **kwargs: Any) -> Any:
@@ -208,91 +188,75 @@ def _watch_exports(recorder: Recorder) -> None:
         return before(subject, example, *args, **kwargs)
 
     def in_torch(does: Does, before: Any, subject: Any, example: Any) -> Any:
+        if does is Does.GENERATE and subject.generates == "none":
+            return before(subject, example)
         kept = recorder.tried
-        facts: dict[str, Any] = wishes_of(subject.model)
-        if does is Does.GENERATE:
-            facts |= _generation_of(subject.model, example, verification.STEPS)
+        steps = _generation_of(subject.model, example, verification.STEPS) if does is Does.GENERATE else {}
+        facts = wishes_of(subject.model) | steps
         recorder.try_(Step(way=Way.TORCH, does=does, device="cpu", facts=facts), example)
         found = before(subject, example)
         recorder.tried = kept
         return found
 
     def compare(before: Any, proof: Any, opened: Any, made: Any, inputs: Any, want: Any, where: str) -> Any:
-        from hardware.backends.base import Unsupported
-
         try:
             return before(proof, opened, made, inputs, want, where)
         except Unsupported as error:
             found = _RELATIVE.search(str(error))
             if found and recorder.export is not None:
-                masks = masks_for(proof.subject.masked_by, inputs, want)
-                worst = str(error).rpartition(", in ")[2].partition(")")[0]
                 tried = Tried(step=recorder.export.step, inputs=dict(inputs))
-                recorder.of_export[:] = [
-                    Compared(
-                        tried=tried,
-                        expected={**want, **masks},
-                        error=float(found[1]),
-                        tolerance=verification.LIMIT,
-                        worst=worst,
-                    )
-                ]
+                expected = {**want, **masks_for(proof.subject.masked_by, inputs, want)}
+                worst = str(error).rpartition(", in ")[2].partition(")")[0]
+                how = {"error": float(found[1]), "tolerance": verification.LIMIT, "worst": worst}
+                recorder.of_export = tried, expected, how
             raise
 
     _around(openvino, "export_once", functools.partial(exporting, Way.OPENVINO_CONVERT))
     _around(onnx, "export_once", functools.partial(exporting, Way.ONNX_EXPORT))
     _around(verification.Proof, "_compare", compare)
     _around(verification, "torch_outputs", functools.partial(in_torch, Does.FORWARD))
-    _around(
-        verification, "decoded_by_torch", functools.partial(_unless_none, functools.partial(in_torch, Does.GENERATE))
-    )
-
-
-def _unless_none(watched: Any, before: Any, subject: Any, example: Any) -> Any:
-    """A model that doesn't decode is asked nothing."""
-    return before(subject, example) if subject.generates == "none" else watched(before, subject, example)
+    _around(verification, "decoded_by_torch", functools.partial(in_torch, Does.GENERATE))
 
 
 def _watch_openvino(recorder: Recorder) -> None:
-    with suppress(ImportError):
-        from hardware.backends._openvino_model import ClassModel, Graph
+    from hardware.backends._openvino_model import ClassModel, Graph
 
-        def opened(before: Any, graph: Any, core: Any, file: Path, device: str, options: Any) -> Any:
-            step = _graph_step(device, options, "openvino.convert_model over a traced forward pass")
-            known[id(graph)] = recorder.try_(step, {}, file), file
-            return before(graph, core, file, device, options)
+    known: dict[int, tuple[Step, Path]] = {}
 
-        def called(before: Any, graph: Any, inputs: Mapping[str, Array]) -> Any:
-            tried, file = known[id(graph)]
-            recorder.try_(tried.step, {name: inputs[name] for name in graph.inputs}, file)
-            return before(graph, inputs)
+    def open_(graph: Any, file: Path, device: str, options: Any, made_by: str) -> None:
+        facts = {"made_by": made_by}
+        step = Step(way=Way.OPENVINO_GRAPH, does=Does.FORWARD, device=device, options=dict(options), facts=facts)
+        known[id(graph)] = step, file
+        recorder.try_(step, {}, file)
 
-        def loaded(before: Any, model: Any, exported: Any, name: str, device: str, options: Any) -> Any:
-            files = sorted(exported.folder.glob("*.xml"))
-            if len(files) == 1:
-                step = _graph_step(device, options, "optimum-intel")
-                known[id(model)] = recorder.try_(step, {}, files[0]), files[0]
-            return before(model, exported, name, device, options)
+    def opened(before: Any, graph: Any, core: Any, file: Path, device: str, options: Any) -> Any:
+        open_(graph, file, device, options, "openvino.convert_model over a traced forward pass")
+        return before(graph, core, file, device, options)
 
-        def asked(before: Any, model: Any, inputs: Mapping[str, Array]) -> Any:
+    def called(before: Any, graph: Any, inputs: Mapping[str, Array]) -> Any:
+        step, file = known[id(graph)]
+        recorder.try_(step, {name: inputs[name] for name in graph.inputs}, file)
+        return before(graph, inputs)
+
+    def loaded(before: Any, model: Any, exported: Any, name: str, device: str, options: Any) -> Any:
+        files = sorted(exported.folder.glob("*.xml"))
+        if len(files) == 1:
+            open_(model, files[0], device, options, "optimum-intel")
+        return before(model, exported, name, device, options)
+
+    def asked(before: Any, model: Any, inputs: Mapping[str, Array]) -> Any:
+        if id(model) in known:
+            step, file = known[id(model)]
+            recorder.try_(step, inputs, file)
+        else:
             recorder.tried = None
-            if id(model) not in known:
-                recorder.refused = "its export is several graphs, between which Python of optimum-intel runs"
-            else:
-                tried, file = known[id(model)]
-                recorder.try_(tried.step, inputs, file)
-            return before(model, inputs)
+            recorder.refused = "its export is several graphs, between which Python of optimum-intel runs"
+        return before(model, inputs)
 
-        known: dict[int, tuple[Tried, Path]] = {}
-        _around(Graph, "__init__", opened)
-        _around(Graph, "__call__", called)
-        _around(ClassModel, "__init__", loaded)
-        _around(ClassModel, "__call__", asked)
-
-
-def _graph_step(device: str, options: Mapping[str, str], made_by: str) -> Step:
-    facts = {"made_by": made_by}
-    return Step(way=Way.OPENVINO_GRAPH, does=Does.FORWARD, device=device, options=dict(options), facts=facts)
+    _around(Graph, "__init__", opened)
+    _around(Graph, "__call__", called)
+    _around(ClassModel, "__init__", loaded)
+    _around(ClassModel, "__call__", asked)
 
 
 def _watch_qnn(recorder: Recorder) -> None:

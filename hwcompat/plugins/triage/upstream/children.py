@@ -12,10 +12,9 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,10 @@ from hardware.evidence.record import Outcome
 from hardware.process import MERGED, Child, ending_of, with_product
 from hardware.target import Target
 from hardware.testing.pytest_environment import REWRITERS
+from hardware.testing.runner import terminate_interrupts
 
-from .checkout import Checkout
 from .device_spec import SPEC_VARIABLE, spec_name, spec_text, torch_backend
-from .plugin import LEFT_VARIABLE, RECORD_VARIABLE, TARGET_VARIABLE
+from .plugin import RECORD_VARIABLE, TARGET_VARIABLE
 
 MOST_BREAKDOWNS = 5
 """After so many crashes and timeouts of one file the device is given up."""
@@ -39,7 +38,7 @@ LONGEST_START_S = 300.0
 
 _MOMENT_S = 0.05
 _LOG_TAIL = 6_000
-_OTHERS = ("TRANSFORMERS_TEST_DEVICE", "TRANSFORMERS_TEST_BACKEND", *REWRITERS, LEFT_VARIABLE)
+_OTHERS = ("TRANSFORMERS_TEST_DEVICE", "TRANSFORMERS_TEST_BACKEND", *REWRITERS)
 """Variables that would choose another device or other tests."""
 
 
@@ -60,6 +59,7 @@ class UpstreamTest:
 class FileRun:
     """All that the children of one file told. `tests` are in the order of the file."""
 
+    path: Path
     names: list[str] = field(default_factory=list)
     session: Mapping[str, str] = field(default_factory=dict)
     found: dict[str, UpstreamTest] = field(default_factory=dict)
@@ -70,6 +70,16 @@ class FileRun:
     def tests(self) -> tuple[UpstreamTest, ...]:
         """Every test that was collected; those that nothing is known of are `not_run`."""
         return tuple(self.found.get(name) or self._not_run(name) for name in self.names)
+
+    @property
+    def failures(self) -> tuple[UpstreamTest, ...]:
+        """The tests that failed, in their order."""
+        return tuple(test for test in self.tests if test.outcome.is_failure)
+
+    @property
+    def left(self) -> list[str]:
+        """The tests of which nothing is known yet."""
+        return [name for name in self.names if name not in self.found]
 
     def _not_run(self, name: str) -> UpstreamTest:
         if self.interrupted:
@@ -82,7 +92,7 @@ class FileRun:
 
 
 def run_file(
-    checkout: Checkout,
+    checkout: Path,
     path: Path,
     target: Target,
     *,
@@ -90,51 +100,34 @@ def run_file(
     pytest_arguments: Sequence[str] = (),
     on_test: Callable[[str], None] = lambda _name: None,
 ) -> FileRun:
-    """Run the tests of a file on a target; `on_test` is told each test's name when it begins.
+    """Run the tests of a file of a checkout on a target; `on_test` is told each test's name when it begins.
 
     Raises `BackendUnavailable` where the device can't be used or the tests would have run on another one, and
     `NothingMatched` where no test was collected.
     """
-    run = FileRun()
+    run = FileRun(path=path)
     with tempfile.TemporaryDirectory(prefix="hwcompat-upstream-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / spec_name(target)).write_text(spec_text(target), encoding="utf-8")
         with suppress(OSError):  # where links can't be made, tests that read ./tests/fixtures say so themselves
-            (folder / "tests").symlink_to(checkout.folder / "tests", target_is_directory=True)
+            (folder / "tests").symlink_to(checkout / "tests", target_is_directory=True)
         breakdowns = 0
-        with _terminated_as_interrupted():
-            while True:
-                child = _Child(checkout, path, target, folder, run, pytest_arguments, timeout_s, on_test)
+        with terminate_interrupts():
+            while breakdowns < MOST_BREAKDOWNS and (run.left or not breakdowns):
+                tests = [f"{path}::{name}" for name in run.left] or [str(path)]
+                command = [*_command(checkout), *tests, *pytest_arguments]
                 try:
-                    over = child.watch()
+                    if _Child(run, command, target, folder, timeout_s, on_test).watch():
+                        break
                 except KeyboardInterrupt:
                     run.interrupted = True
                     break
-                breakdowns += not over
-                run.given_up = breakdowns >= MOST_BREAKDOWNS
-                if over or run.given_up or not child.left():
-                    break
+                breakdowns += 1
+        run.given_up = breakdowns >= MOST_BREAKDOWNS
     if run.interrupted and not run.found:
         raise KeyboardInterrupt
     _check_device(run, target)
     return run
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """A polite request to end is treated like Ctrl-C, so that the record is closed. In the main thread alone."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _check_device(run: FileRun, target: Target) -> None:
@@ -157,62 +150,44 @@ class _Child:
 
     def __init__(
         self,
-        checkout: Checkout,
-        path: Path,
+        run: FileRun,
+        command: Sequence[str],
         target: Target,
         folder: Path,
-        run: FileRun,
-        pytest_arguments: Sequence[str],
         timeout_s: float,
         on_test: Callable[[str], None],
     ) -> None:
-        self.run = run
-        self.path = path
-        self.timeout_s = timeout_s
-        self.on_test = on_test
-        self._record = folder / "record.jsonl"
-        self._log = folder / "log.txt"
+        self.run, self.timeout_s, self.on_test = run, timeout_s, on_test
+        self._record, self._log = folder / "record.jsonl", folder / "log.txt"
         self._record.write_bytes(b"")
         self._read = 0
         self._running = ""
         self._collected = self._over = False
         self._began = time.monotonic()
-        left = folder / "left.json"
-        if run.names:
-            left.write_text(json.dumps(self.left()), encoding="utf-8")
+        environment = _environment(target, self._record)
         with self._log.open("wb") as log:
-            self._process = Child(
-                [*_command(checkout, path), *pytest_arguments],
-                cwd=folder,
-                environment=_environment(target, self._record, left if run.names else None),
-                stdout=log,
-                stderr=MERGED,
-            )
-
-    def left(self) -> list[str]:
-        """The tests of which nothing is known yet."""
-        return [name for name in self.run.names if name not in self.run.found]
+            self._process = Child(command, cwd=folder, environment=environment, stdout=log, stderr=MERGED)
 
     def watch(self) -> bool:
         """Wait for the end. False where the process was ended or died in a test, which is among the outcomes then."""
         alive = time.monotonic()
+        longest_start = max(self.timeout_s, LONGEST_START_S)
         try:
             while (status := self._process.poll()) is None:
                 if self._listen():
                     alive = time.monotonic()
-                elif time.monotonic() - alive > (limit := self._limit_s()):
+                elif time.monotonic() - alive > (limit := self.timeout_s if self._collected else longest_start):
                     return self._broke_down(Outcome.TIMEOUT, f"no sign of life for {limit:g} s")
                 else:
                     time.sleep(_MOMENT_S)
         finally:
             self._process.end()
         self._listen()
-        if self._over:
-            return self._collected_something()
-        return self._broke_down(Outcome.CRASHED, f"ended by {_said_of(status)}")
-
-    def _limit_s(self) -> float:
-        return self.timeout_s if self._collected else max(self.timeout_s, LONGEST_START_S)
+        if not self._over:
+            return self._broke_down(Outcome.CRASHED, f"ended by {_said_of(status)}")
+        if not self.run.names:
+            raise self._nothing(self._said(), fix="See what follows the lone --.")
+        return True
 
     def _listen(self) -> bool:
         """Take in what was recorded since the last look; whether there was anything."""
@@ -234,7 +209,7 @@ class _Child:
                 why = str(record["reason"]).strip().rpartition("\n")[2].removeprefix("E ").strip()
                 fix = "What the tests need beyond the library: pip install -r requirements-upstream.txt"
                 raise NothingMatched(
-                    f"{self.path.name} can't be collected", why=why, fix=fix if "No module named" in why else ""
+                    f"{self.run.path.name} can't be collected", why=why, fix=fix if "No module named" in why else ""
                 )
             case "collected":
                 self._collected = True
@@ -244,34 +219,21 @@ class _Child:
                 self.on_test(self._running)
             case "ended":
                 self._running = ""
-                self._keep(record)
+                facts = {name: value for name, value in record.items() if name not in ("kind", "test", "outcome")}
+                outcome = Outcome(record["outcome"])
+                self.run.found[record["test"]] = UpstreamTest(name=record["test"], outcome=outcome, **facts)
             case "over":
                 self._over = True
 
-    def _keep(self, record: Mapping[str, Any]) -> None:
-        self.run.found[record["test"]] = UpstreamTest(
-            name=record["test"],
-            outcome=Outcome(record["outcome"]),
-            error_type=record["error_type"],
-            message=record["message"],
-            traceback=record["traceback"],
-            duration_s=record["duration_s"],
-            torch_device=record["torch_device"],
-        )
-
-    def _collected_something(self) -> bool:
-        if not self.run.names:
-            raise NothingMatched(
-                f"no test of {self.path.name} was collected", why=self._said(), fix="See what follows the lone --."
-            )
-        return True
+    def _nothing(self, why: str, fix: str = "") -> NothingMatched:
+        return NothingMatched(f"no test of {self.run.path.name} was collected", why=why, fix=fix)
 
     def _broke_down(self, outcome: Outcome, message: str) -> bool:
         if not self._running:
             place = "after its last test" if self.run.found else "before its first test"
             if not self.run.names:
-                raise NothingMatched(f"no test of {self.path.name} was collected", why=f"{message}: {self._said()}")
-            self._running = next(iter(self.left()), "")
+                raise self._nothing(f"{message}: {self._said()}")
+            self._running = next(iter(self.run.left), "")
             message = f"{message}, {place}"
         if self._running:
             self.run.found[self._running] = UpstreamTest(
@@ -293,13 +255,14 @@ class _Child:
         return lines[-1].strip(" =")[:300] if lines else "it said nothing"
 
 
-def _command(checkout: Checkout, path: Path) -> list[str]:
+def _command(checkout: Path) -> list[str]:
+    settings = checkout / "pyproject.toml"
+    where = ["-c", str(settings if settings.is_file() else os.devnull), "--rootdir", str(checkout)]
     words = ["-m", "pytest", "-p", f"{__package__}.plugin", "-p", "no:cacheprovider"]
-    where = ["-c", str(checkout.settings or os.devnull), "--rootdir", str(checkout.folder)]
-    return [sys.executable, *words, *where, str(path)]
+    return [sys.executable, *words, *where]
 
 
-def _environment(target: Target, record: Path, left: Path | None) -> dict[str, str]:
+def _environment(target: Target, record: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in _OTHERS}
     return with_product(kept) | {
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -308,7 +271,6 @@ def _environment(target: Target, record: Path, left: Path | None) -> dict[str, s
         SPEC_VARIABLE: spec_name(target),
         RECORD_VARIABLE: str(record),
         TARGET_VARIABLE: str(target),
-        **({LEFT_VARIABLE: str(left)} if left else {}),
     }
 
 

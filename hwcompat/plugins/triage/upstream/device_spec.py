@@ -8,10 +8,18 @@ where one is missing the default stays. No other name is read.
 
 from __future__ import annotations
 
-from hardware.backends._torch import TorchBackend
-from hardware.backends.factory import backend_class
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hardware.backends.factory import backend_class, resolve_target
+from hardware.commands import OUTPUT, deliver
 from hardware.errors import UsageError
 from hardware.target import Target
+
+if TYPE_CHECKING:
+    from hardware.backends._torch import TorchBackend
 
 SPEC_VARIABLE = "TRANSFORMERS_TEST_DEVICE_SPEC"
 _HOST = "cpu"
@@ -59,6 +67,8 @@ def torch_backend(target: Target) -> type[TorchBackend]:
     Raises `UsageError` for a target that is no device of torch, and for one of several devices: the tests know a
     device by its type, and compare it with that.
     """
+    from hardware.backends._torch import TorchBackend
+
     found = backend_class(target.name)
     if not issubclass(found, TorchBackend):
         raise UsageError(
@@ -86,3 +96,19 @@ def spec_text(target: Target) -> str:
     head = _HEAD.format(target=target.name, device=device, file=spec_name(target))
     # transformers counts accelerators: of the host's kind there is none, and its own functions say so.
     return head if device == _HOST else head + _ACCELERATOR
+
+
+@click.command("device-spec", short_help="Print the file that tells transformers' tests of a target.")
+@click.argument("target")
+@OUTPUT
+def device_spec_command(target: str, output: Path | None) -> None:
+    """Print the file by which transformers' own tests learn of a target.
+
+    \b
+    Examples:
+      python -m hardware device-spec openvino --output spec.py
+    """
+    deliver(spec_text(resolve_target(target)), output)
+
+
+COMMANDS = (device_spec_command,)

@@ -14,14 +14,9 @@ over       `code`: pytest's exit code
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import functools
 import json
 import os
-import signal
 import time
-import tomllib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,19 +26,18 @@ import pytest
 
 from hardware.errors import BackendUnavailable, HwCompatError
 from hardware.evidence.record import Outcome
+from hardware.process import die_with_parent
+from hardware.values import data_file
 
 from .device_spec import SPEC_VARIABLE
 
 RECORD_VARIABLE = "HWCOMPAT_UPSTREAM_RECORD"
 TARGET_VARIABLE = "HWCOMPAT_UPSTREAM_TARGET"
-LEFT_VARIABLE = "HWCOMPAT_UPSTREAM_LEFT"
-"""Names a file with the names of the tests that are still to run, a JSON list; all of them without it."""
 
 FAILED = "upstream_test_failed"
 NEEDS_NETWORK = "needs_network"
 SKIPPED = "skipped"
 
-_PR_SET_PDEATHSIG = 1
 _NETWORK = Path(__file__).with_name("network.toml")
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TRACEBACK = 12_000
@@ -86,11 +80,11 @@ def outcome_of(phases: Sequence[Phase]) -> tuple[Outcome, str, Phase]:
 
 def needs_network(error: BaseException) -> bool:
     """Whether an exception comes of something that isn't in the cache and can't be fetched."""
-    exceptions, messages = _network()
+    signs = data_file(_NETWORK)
     for one in _chain(error):
-        if any(f"{base.__module__}.{base.__qualname__}" in exceptions for base in type(one).__mro__):
+        if any(f"{base.__module__}.{base.__qualname__}" in signs["exceptions"] for base in type(one).__mro__):
             return True
-        if isinstance(one, OSError) and any(message in str(one) for message in messages):
+        if isinstance(one, OSError) and any(message in str(one) for message in signs["messages"]):
             return True
     return False
 
@@ -104,12 +98,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-@functools.cache
-def _network() -> tuple[frozenset[str], tuple[str, ...]]:
-    data = tomllib.loads(_NETWORK.read_text(encoding="utf-8"))
-    return frozenset(data["exceptions"]), tuple(data["messages"])
-
-
 def name_of(nodeid: str) -> str:
     """`BertModelTest::test_config`: what pytest calls a test, without its file."""
     return nodeid.partition("::")[2] or nodeid
@@ -118,9 +106,8 @@ def name_of(nodeid: str) -> str:
 class UpstreamRecorder:
     """Writes what becomes of each test, as soon as it is known."""
 
-    def __init__(self, path: Path, left: Sequence[str] | None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._left = None if left is None else frozenset(left)
         self._phases: dict[str, list[Phase]] = {}
         self._began = 0.0
         self._devices: dict[str, str | None] = {}
@@ -133,13 +120,6 @@ class UpstreamRecorder:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.write("unreadable", reason=report.longreprtext[-_LONGEST_MESSAGE:])
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        if self._left is not None:
-            out = [item for item in items if name_of(item.nodeid) not in self._left]
-            items[:] = [item for item in items if name_of(item.nodeid) in self._left]
-            config.hook.pytest_deselected(items=out)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.write("collected", tests=[name_of(item.nodeid) for item in session.items])
@@ -199,19 +179,9 @@ def _message(report: pytest.TestReport, raised: BaseException | None) -> str:
     return f"{type(raised).__name__}: {raised}"[:_LONGEST_MESSAGE]
 
 
-def prepare(recorder: UpstreamRecorder, target: str) -> None:
-    """Have the target's device there and transformers' tests told of it. Raises `pytest.UsageError` with the reason
-    where it can't be used, or where they'd run on another one."""
-    try:
-        facts = _prepared(target)
-    except Exception as error:  # a vendor's runtime may raise anything; that it did is the answer
-        why = str(error) if isinstance(error, HwCompatError) else f"{type(error).__name__}: {error}"
-        recorder.write("refused", reason=why)
-        raise pytest.UsageError(why) from error
-    recorder.write("session", **facts)
-
-
 def _prepared(target: str) -> dict[str, Any]:
+    """What is known of the session, with the target's device there and transformers' tests told of it. Raises where
+    it can't be used, or where they'd run on another one."""
     from hardware.backends.factory import get_backend
     from hardware.known_answer import agrees
 
@@ -237,22 +207,15 @@ def _prepared(target: str) -> dict[str, Any]:
     }
 
 
-_RECORDERS: list[UpstreamRecorder] = []
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests() -> None:
-    """Before any conftest, so that the library that is tested is the installed one."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # on Linux: don't outlive the caller
-    left = os.environ.get(LEFT_VARIABLE)
-    names = json.loads(Path(left).read_text(encoding="utf-8")) if left else None
-    recorder = UpstreamRecorder(Path(os.environ[RECORD_VARIABLE]), names)
-    prepare(recorder, os.environ[TARGET_VARIABLE])
-    _RECORDERS.append(recorder)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Record what this session's tests come to."""
-    for recorder in _RECORDERS:
-        config.pluginmanager.register(recorder)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Record what this session's tests come to; before any conftest, so that the installed library is tested."""
+    die_with_parent(os.getppid())
+    recorder = UpstreamRecorder(Path(os.environ[RECORD_VARIABLE]))
+    try:
+        recorder.write("session", **_prepared(os.environ[TARGET_VARIABLE]))
+    except Exception as error:  # a vendor's runtime may raise anything; that it did is the answer
+        why = str(error) if isinstance(error, HwCompatError) else f"{type(error).__name__}: {error}"
+        recorder.write("refused", reason=why)
+        raise pytest.UsageError(why) from error
+    early_config.pluginmanager.register(recorder)
