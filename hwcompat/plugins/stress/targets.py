@@ -31,7 +31,7 @@ class Chosen:
     reason: str = ""
 
 
-def _is_on_host(target: str) -> bool:
+def is_on_host(target: str) -> bool:
     """Whether a load is on the host: these run one after the other, accelerators all at once."""
     return target in _HOST or declarations_of(target).SIMULATED
 
@@ -66,7 +66,7 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
             continue
         base, _, index = text.partition(":")
         base = aliases().get(base, base)
-        if base not in known or (index and not index.isdecimal()) or (index and _is_on_host(base)):
+        if base not in known or (index and not index.isdecimal()) or (index and is_on_host(base)):
             hint = did_you_mean(base, [*known, *aliases(), ALL])
             fix = f"{hint} Known: {', '.join(known)}, {ALL}; accelerators take an index: cuda:0."
             raise UsageError(f"unknown target {echo(name)} for a stress test", fix=fix.strip())
@@ -90,7 +90,7 @@ def _devices(
     target = base if index is None else f"{base}:{index}"
     if not status.expected:
         return [Chosen(target=target, named=named, reason=status.reason)]
-    if index is not None or _is_on_host(base):
+    if index is not None or is_on_host(base):
         return [Chosen(target=target, named=named)]
     count = _count(base, inventory)
     return [Chosen(target=f"{base}:{number}" if count > 1 else base, named=named) for number in range(count)]
@@ -108,6 +108,6 @@ def _count(base: str, inventory: HardwareInfo) -> int:
 def rounds(chosen: Sequence[Chosen]) -> list[list[Chosen]]:
     """What runs together: accelerators in one round, and each load of the host in a round of its own before them."""
     here = [one for one in chosen if not one.reason]
-    alone = [[one] for one in here if _is_on_host(one.target)]
-    together = [one for one in here if not _is_on_host(one.target)]
+    alone = [[one] for one in here if is_on_host(one.target)]
+    together = [one for one in here if not is_on_host(one.target)]
     return [*alone, *([together] if together else [])]
