@@ -26,8 +26,8 @@ from hardware.listing import list_text
 from hardware.target import Target
 from hardware.testing.suite_file import SuiteFile
 from hwcompat.plugins.fleet import ray_node
-from hwcompat.plugins.fleet.nodes import Node, notes_on, refuse_unready
-from hwcompat.plugins.fleet.ray_cluster import Demand, RayNode, connected, demand_of
+from hwcompat.plugins.fleet.nodes import Demand, Node, demand_of, notes_on, refuse_unready
+from hwcompat.plugins.fleet.ray_cluster import connected
 from hwcompat.plugins.fleet.ray_evidence import done_before, longest_first, take_in
 
 CELL, OTHER = "bert/fill-mask/cpu/float32", "gpt2/text-generation/cpu/float32"
@@ -167,12 +167,12 @@ def test_a_newer_run_of_a_cell_that_was_cut_off_counts_and_not_the_one_before(tm
 @pytest.mark.parametrize(
     ("demand", "offers", "fits"),
     [
-        (Demand(resources=("cpu",), cpus=1), {"cpu": 1, "CPU": 1}, True),
-        (Demand(resources=("cpu",), cpus=1), {"cpu": 1, "CPU": 0}, False),
-        (Demand(resources=("cpu",), cpus=1), {"CPU": 8}, False),
-        (Demand(resources=("cuda",), gpus=1), {"cuda": 1}, False),
-        (Demand(resources=("openvino:NPU",)), {"openvino:NPU": 1}, True),
-        (Demand(resources=("cpu",)), {"cpu": 0.5}, False),
+        (Demand(target="cpu", cpus=1), {"cpu": 1, "CPU": 1}, True),
+        (Demand(target="cpu", cpus=1), {"cpu": 1, "CPU": 0}, False),
+        (Demand(target="cpu", cpus=1), {"CPU": 8}, False),
+        (Demand(target="cuda", gpus=1), {"cuda": 1}, False),
+        (Demand(target="openvino:NPU"), {"openvino:NPU": 1}, True),
+        (Demand(target="cpu"), {"cpu": 0.5}, False),
     ],
 )
 def test_a_task_fits_a_node_that_offers_all_of_it(demand: Demand, offers: dict[str, float], fits: bool) -> None:
@@ -180,12 +180,12 @@ def test_a_task_fits_a_node_that_offers_all_of_it(demand: Demand, offers: dict[s
 
 
 def test_what_computes_on_the_processor_takes_one_and_a_gpu_is_rays_to_hand_out() -> None:
-    nodes = (RayNode(id="a", address="", offers={"cuda": 2, "GPU": 2, "cpu": 4, "CPU": 4}),)
-    assert demand_of((Target.parse("cpu"),), nodes) == Demand(resources=("cpu",), cpus=1)
-    assert demand_of((Target.parse("cuda"),), nodes) == Demand(resources=("cuda",), gpus=1)
-    assert demand_of((Target.parse("openvino:NPU"),), nodes) == Demand(resources=("openvino:NPU",))
-    uncounted = (RayNode(id="a", address="", offers={"cuda": 1}),)
-    assert demand_of((Target.parse("cuda"),), uncounted).gpus == 0
+    nodes = (Node(id="a", offers={"cuda": 2, "GPU": 2, "cpu": 4, "CPU": 4}),)
+    assert demand_of(Target.parse("cpu"), nodes) == Demand(target="cpu", cpus=1)
+    assert demand_of(Target.parse("cuda"), nodes) == Demand(target="cuda", gpus=1)
+    assert demand_of(Target.parse("openvino:NPU"), nodes) == Demand(target="openvino:NPU")
+    uncounted = (Node(id="a", offers={"cuda": 1}),)
+    assert demand_of(Target.parse("cuda"), uncounted).gpus == 0
 
 
 def test_a_machine_offers_each_of_its_gpus_and_its_cores_and_nothing_simulated() -> None:
@@ -207,7 +207,7 @@ REPORT = {
 
 
 def test_versions_that_moved_and_targets_that_cannot_be_are_said() -> None:
-    node = Node.of("abc", {"cuda": 1, "node:127.0.0.1": 1}, REPORT)
+    node = Node(id="abc", offers={"cuda": 1, "node:127.0.0.1": 1}).reporting(REPORT)
     said = " ".join(notes_on([node], {"python": "3.11.7", "torch": "2.14.0"}, ["cuda"]))
     assert "node abc on machine-1 offers cuda 1: " in said
     assert "torch 2.13.0 (here 2.14.0)" in said
@@ -217,8 +217,8 @@ def test_versions_that_moved_and_targets_that_cannot_be_are_said() -> None:
 
 
 def test_a_node_without_torch_is_named_before_anything_runs() -> None:
-    lacking = Node.of("abc", {"cpu": 1}, {**REPORT, "missing": ["torch"]})
-    silent = Node.of("def", {"cpu": 1}, {"error": "no room"})
+    lacking = Node(id="abc", offers={"cpu": 1}).reporting({**REPORT, "missing": ["torch"]})
+    silent = Node(id="def", offers={"cpu": 1}).reporting({"error": "no room"})
     refuse_unready([lacking, silent], ["openvino"])
     with pytest.raises(UsageError, match=r"abc lacks torch; def doesn't report \(no room\)"):
         refuse_unready([lacking, silent], ["cpu"])

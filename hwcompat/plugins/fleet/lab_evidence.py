@@ -4,7 +4,6 @@ and told as progress."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import time
 from collections import Counter
@@ -41,30 +40,22 @@ class LabEvidence:
         self._lines: dict[tuple[str, str], list[CheckLine]] = {}
         self.run_lines: dict[str, RunLine] = {}
 
-    def begin_with(self, names: Sequence[str]) -> None:
-        """Go on with those of a run's files that lie here already: a command before this one may have taken them
-        in."""
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                (self._spool / name).write_bytes((self._folder / name).read_bytes())
-
-    def have(self) -> dict[str, tuple[int, str]]:
-        """How much of each file has come, in bytes, and its digest."""
-        files = {path.name: path.read_bytes() for path in self._spool.glob("*.jsonl")}
-        return {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()}
+    def sizes(self) -> dict[str, int]:
+        """How much of each file has come, in bytes."""
+        return {path.name: path.stat().st_size for path in self._spool.glob("*.jsonl")}
 
     def take(self, look: Look) -> None:
         """Keep what came, and where it is whole, take it in. Raises `BrokenInput` where it fits nothing."""
-        sizes = {path.name: path.stat().st_size for path in self._spool.glob("*.jsonl")}
+        sizes = self.sizes()
         if sum(sizes.values()) + sum(len(data) for _, _, data in look.parts) > LARGEST_MERGE:
             raise BrokenInput(
                 f"the evidence of {self._host} is refused",
                 why=f"it is more than {size_text(LARGEST_MERGE)}",
             )
         for name, at, data in look.parts:
-            if at not in (0, sizes.get(name, 0)):  # 0: what lies here isn't how it begins there
+            if at != sizes.get(name, 0):
                 raise BrokenInput(f"the evidence of {self._host} is refused", why=f"{name} has a gap")
-            with (self._spool / name).open("ab" if at else "wb") as file:
+            with (self._spool / name).open("ab") as file:
                 file.write(data)
         if look.whole:
             self._merge(at_once=not look.is_running)

@@ -6,30 +6,27 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from generators.options import Options
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.recording import ReplayedMachine
 from hardware.untrusted import reason_of
 
-from .lab_answers import NEEDED_PACKAGES, read_greeting, refuse_unready
-from .lab_host import LabHost
-from .lab_line import Answer, LabMachine, LineLost
-from .lab_parts import packed_package
+from .lab_line import Answer, LabHost, LabMachine, LineLost
+from .lab_run import greeted, packed_package
 
 _LIMIT_S = 120.0
 _MOST_FILES = 10_000
 
 
-def lab_inventory(host: LabHost) -> HardwareInfo:
-    """What is on a host. Needs Python 3.11 there and nothing else. Raises `UsageError` where it isn't ready, and
-    `BrokenInput` for a recording that is none."""
+def inventory_of_host(asked: Options) -> HardwareInfo:
+    """What the machine has that `--host` names. Needs Python 3.11 there and nothing else. Raises `UsageError` where
+    it isn't ready, and `BrokenInput` for a recording that is none."""
+    assert asked.host
     package = packed_package()
-    lab = LabMachine(host, patience_s=0)
+    lab = LabMachine(LabHost.parse(asked.host, asked.host_python), patience_s=0)
     try:
-        hello = lab.ask("hello", packages=NEEDED_PACKAGES, archives=[package.place], checkpoints=[], key="")
-        there = read_greeting(host.name, hello)
-        refuse_unready(host.name, there, runs=False)
-        sent = [package] if there["missing"] else []
+        sent = [package] if greeted(lab, [package], runs=False)["missing"] else []
         answer = lab.ask(
             "inventory",
             package=package.place,
@@ -38,8 +35,8 @@ def lab_inventory(host: LabHost) -> HardwareInfo:
             limit_s=_LIMIT_S,
         )
     except LineLost as error:
-        raise UsageError(f"{host.name} cannot be used", why=str(error)) from error
-    return _replayed(host.name, answer)
+        raise UsageError(f"{lab.host.name} cannot be used", why=str(error)) from error
+    return _replayed(lab.host.name, answer)
 
 
 def _replayed(name: str, answer: Answer) -> HardwareInfo:

@@ -84,7 +84,6 @@ class _Lab:
             "packages": {name: _version(name) for name in asked["packages"]},
             "missing": [one for one in asked["archives"] if not os.path.isdir(self.path(one))],
             "no_folders": [name for name in asked["checkpoints"] if not os.path.isdir(_below_home(name))],
-            "files": self._files(asked["key"]),
             **self._state(asked["key"]),
         }
 
@@ -156,12 +155,11 @@ class _Lab:
 
     def run(self, asked: Plain, data: bytes) -> Iterator[Plain]:
         """Start a run where that is asked for, and give what is new of its evidence until it is over. Its state is
-        read first: of an ended run all is there. `have` says what is at home, by length and digest."""
+        read first: of an ended run all is there. `have` says how much of each file is at home."""
         if asked["start"]:
             self._put(asked["archives"], data)
             self._start(asked)
-        sizes = {name: size for name, (size, digest) in asked["have"].items() if self._begins(name, size, digest)}
-        said = 0.0
+        sizes, said = asked["have"], 0.0
         while True:
             state = self._state(asked["key"])
             parts, room, whole = [], _MOST_BYTES, True
@@ -178,25 +176,15 @@ class _Lab:
             is_over = whole and state["state"] != "running"
             if parts or is_over or time.monotonic() > said + _SAY_S:
                 said = time.monotonic()
-                yield {**state, "parts": parts, "whole": whole, **(self._end(asked["key"]) if is_over else {})}
+                answer = {**state, "parts": parts, "whole": whole}
+                if is_over:
+                    own = self.path("runs", asked["key"])
+                    answer["log"] = _read(os.path.join(own, "log"))[-_LOG_TAIL:]
+                    answer["result"] = _table(os.path.join(own, "result.json"))
+                yield answer
             if is_over:
                 return
             time.sleep(_LOOK_S)
-
-    def _end(self, key: str) -> Plain:
-        own = self.path("runs", key)
-        return {
-            "log": _read(os.path.join(own, "log"))[-_LOG_TAIL:],
-            "result": _table(os.path.join(own, "result.json")),
-        }
-
-    def _begins(self, name: str, size: int, digest: str) -> bool:
-        """Whether a file here begins as the one at home does."""
-        try:
-            with open(os.path.join(self.evidence, os.path.basename(name)), "rb") as file:
-                return hashlib.sha256(file.read(size)).hexdigest() == digest
-        except FileNotFoundError:
-            return False
 
     def _start(self, asked: Plain) -> None:
         """Start the run, detached, unless one goes on. With `again` what an earlier part of it left counts for it."""

@@ -15,12 +15,12 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hardware.errors import UsageError, echo
-from hardware.target import Target
+
+from .nodes import Node
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _CONNECT_S = 5.0
@@ -38,48 +38,6 @@ SILENCE = {
 }
 """With its reports off, the head of a cluster still reports that they are off, and asks the metadata services of
 three clouds where it is (dashboard/modules/usage_stats): with these in its environment it tells nobody anything."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Demand:
-    """What one task takes of a node: its `resources` by name, and Ray's own `CPU` and `GPU`."""
-
-    resources: tuple[str, ...]
-    cpus: int = 0
-    gpus: int = 0
-
-    def fits(self, offers: Mapping[str, float]) -> bool:
-        """Whether a node that offers so much can ever run it."""
-        counted = all(offers.get(name, 0) >= 1 for name in self.resources)
-        return counted and offers.get("CPU", 0) >= self.cpus and offers.get("GPU", 0) >= self.gpus
-
-    def options(self) -> dict[str, Any]:
-        """The demand as options of a task of Ray."""
-        return {"resources": dict.fromkeys(self.resources, 1), "num_cpus": self.cpus, "num_gpus": self.gpus}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RayNode:
-    """A node that is alive: its id, its address as Ray knows it, and what it offers by resource."""
-
-    id: str
-    address: str
-    offers: Mapping[str, float] = field(default_factory=dict)
-
-
-def demand_of(targets: tuple[Target, ...], nodes: tuple[RayNode, ...]) -> Demand:
-    """What suites of some targets take: one of the resource of each target's name. What computes on the processor
-    takes a processor too, so that cells of several such targets share them; a GPU is handed out by Ray, where a node
-    that offers the target counts its GPUs."""
-    from hardware.backends.factory import backend_class
-
-    shared = any(backend_class(one.name).is_shared(one) for one in targets)
-    counted = any(
-        backend_class(one.name).NEEDS_TORCH_BUILD
-        and any(node.offers.get(str(one)) and node.offers.get("GPU") for node in nodes)
-        for one in targets
-    )
-    return Demand(resources=tuple(sorted(map(str, set(targets)))), cpus=int(shared), gpus=int(counted))
 
 
 def import_ray() -> Any:
@@ -200,11 +158,7 @@ def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, An
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def alive_nodes(ray: Any) -> tuple[RayNode, ...]:
+def alive_nodes(ray: Any) -> list[Node]:
     """The nodes of the cluster that are alive now, in the order of their ids."""
-    found = [
-        RayNode(id=one["NodeID"], address=one["NodeManagerAddress"], offers=dict(one["Resources"]))
-        for one in ray.nodes()
-        if one["Alive"]
-    ]
-    return tuple(sorted(found, key=lambda one: one.id))
+    found = [Node(id=one["NodeID"], offers=dict(one["Resources"])) for one in ray.nodes() if one["Alive"]]
+    return sorted(found, key=lambda one: one.id)
