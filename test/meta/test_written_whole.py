@@ -40,7 +40,6 @@ MAY = {
     "hardware/workers/serving.py": "a pipe",
     "hwcompat/plugins/fleet/ray_cluster.py": "a temporary folder",
     "hwcompat/plugins/fleet/ray_evidence.py": "a temporary folder, from which evidence is merged",
-    "hwcompat/plugins/fleet/ray_node.py": "a folder that is renamed when all of a bundle is in it",
     "hwcompat/plugins/triage/localization/child.py": "where a child is",
     "hwcompat/plugins/fleet/lab_evidence.py": "a folder of work; what is kept is merged",
     "hwcompat/plugins/fleet/lab_inventory.py": "a temporary folder",

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -231,63 +230,38 @@ def packed(text: str, name: str = "suite/run.py") -> tuple[str, bytes]:
     return hashlib.sha256(data.getvalue()).hexdigest(), data.getvalue()
 
 
-def test_a_bundle_is_unpacked_once_and_goes_when_it_was_not_used_for_a_week(tmp_path: Path) -> None:
-    (one, first), (two, second) = packed("1"), packed("2")
-    root = ray_node.unpacked(one, lambda: first, tmp_path)
-    assert (root / "suite" / "run.py").read_text() == "1"
-    six_days, eight_days = (time.time() - days * 24 * 3600 for days in (6, 8))
-    os.utime(root, (six_days, six_days))
-    ray_node.unpacked(two, lambda: second, tmp_path)
-    ray_node.unpacked(one, lambda: pytest.fail("it is there"), tmp_path)
-    os.utime(root, (eight_days, eight_days))
-    ray_node.unpacked(two, lambda: pytest.fail("it is there"), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [two]
-
-
-def test_a_bundle_that_another_process_unpacked_meanwhile_is_taken(tmp_path: Path) -> None:
-    one, data = packed("1")
-
-    def slowly() -> bytes:
-        ray_node.unpacked(one, lambda: data, tmp_path)
-        return data
-
-    assert (ray_node.unpacked(one, slowly, tmp_path) / "suite" / "run.py").read_text() == "1"
-    assert [path.name for path in tmp_path.iterdir()] == [one]
-
-
-def test_a_bundle_that_is_another_leaves_nothing(tmp_path: Path) -> None:
+def test_a_bundle_that_is_another_is_never_run() -> None:
     with pytest.raises(ValueError, match="isn't the one that was sent"):
-        ray_node.unpacked(packed("1")[0], lambda: packed("2")[1], tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        ray_node.answer((packed("1")[0], lambda: packed("2")[1]), {})
 
 
 @pytest.mark.parametrize("name", ["../out.py", "/tmp/hwcompat-out.py", "suite/../../out.py"])
-def test_no_file_of_a_bundle_lies_outside_its_folder(tmp_path: Path, name: str) -> None:
-    digest, data = packed("1", name)
-    (tmp_path / "in").mkdir()
-    with pytest.raises(ValueError, match="outside its folder"):
-        ray_node.unpacked(digest, lambda: data, tmp_path / "in")
-    assert not list(tmp_path.rglob("*.py"))
+def test_no_file_of_a_bundle_lies_outside_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    runner = ray_node.Runner(packed("1", name)[1])
+    assert [path.is_relative_to(runner.root) for path in tmp_path.rglob("*out.py")] == [True]
+    runner.close()
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_runner_that_dies_is_told_by_its_last_words(tmp_path: Path) -> None:
-    digest, data = packed("import sys; sys.exit('out of luck')")
-    runner = ray_node.Runner(ray_node.unpacked(digest, lambda: data, tmp_path))
+def test_a_runner_that_dies_is_told_by_its_last_words() -> None:
+    runner = ray_node.Runner(packed("import sys; sys.exit('out of luck')")[1])
     with pytest.raises(ray_node.RunnerLost, match="ended with 1: out of luck"):
         runner.ask({"do": "report"})
     runner.close()
 
 
 def test_a_runner_ends_with_its_input(tmp_path: Path) -> None:
-    digest, data = packed(
-        f"import os, sys; print({{}}, flush=True); sys.stdin.read(); os.rmdir({str(tmp_path / 'x')!r})"
-    )
+    text = f"import os, sys; print({{}}, flush=True); sys.stdin.read(); os.rmdir({str(tmp_path / 'x')!r})"
     (tmp_path / "x").mkdir()
-    runner = ray_node.Runner(ray_node.unpacked(digest, lambda: data, tmp_path))
+    runner = ray_node.Runner(packed(text)[1])
     assert runner.ask({}) == {}
     runner.close()
     assert not runner.is_alive
     assert not (tmp_path / "x").exists()
+    assert not runner.root.exists()
 
 
 @pytest.mark.parametrize(

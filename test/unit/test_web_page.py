@@ -27,10 +27,9 @@ from hwcompat.plugins.web_page import making, rendering
 from hwcompat.plugins.web_page.capture import capture
 from hwcompat.plugins.web_page.case import Asked, NotCaptured
 from hwcompat.plugins.web_page.case import captured as asked_so_far
-from hwcompat.plugins.web_page.known import known_of
 from hwcompat.plugins.web_page.making import serve, write_page, write_web_page
 from hwcompat.plugins.web_page.rendering import render, script_text
-from hwcompat.plugins.web_page.seal import require_page
+from hwcompat.plugins.web_page.seal import known_of, require_page
 
 
 def block(text: str, name: str) -> str:

@@ -4,7 +4,7 @@ address nothing is heard beyond loopback."""
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import logging
 import os
@@ -43,9 +43,7 @@ three clouds where it is (dashboard/modules/usage_stats): with these in its envi
 def import_ray() -> Any:
     """Ray, with its reports to its makers off. Raises `UsageError` where it can't be imported."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    broken = _amdsmi_is_broken()
-    if broken:
-        sys.modules["amdsmi"] = None  # type: ignore[assignment] # as if it weren't installed
+    _set_broken_amdsmi_aside()
     try:
         import ray
     except ImportError as error:
@@ -54,20 +52,19 @@ def import_ray() -> Any:
             why=str(error),
             fix="python -m pip install -r requirements-ray.txt, or make setup-ray",
         ) from error
-    finally:
-        if broken:
-            del sys.modules["amdsmi"]
     return ray
 
 
-def _amdsmi_is_broken() -> bool:
-    """Whether AMD's bindings are installed without the library that they bind, which Ray doesn't survive."""
-    if "amdsmi" in sys.modules or importlib.util.find_spec("amdsmi") is None:
-        return False
+def _set_broken_amdsmi_aside() -> bool:
+    """Have AMD's bindings count as not installed where the library that they bind is missing, which Ray doesn't
+    survive; returns whether they do."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             importlib.import_module("amdsmi")
+    except ImportError:
+        return sys.modules.get("amdsmi", ...) is None
     except Exception:  # a KeyError of its own
+        sys.modules["amdsmi"] = None  # type: ignore[assignment]
         return True
     return False
 
@@ -129,18 +126,16 @@ def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, An
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        **SILENCE,
     }
-    own |= SILENCE
     parent = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_SOCKET else "/tmp"
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir=parent))
-    if _amdsmi_is_broken():  # for Ray's own processes, which import it too
+    if _set_broken_amdsmi_aside():  # for Ray's own processes, which import it too
         (folder / "python").mkdir()
-        (folder / "python" / "amdsmi.py").write_text(
-            'raise ImportError("its library isn\'t here")\n', encoding="utf-8"
-        )
+        (folder / "python" / "amdsmi.py").write_text("raise ImportError\n", encoding="utf-8")
         path = os.environ.get("PYTHONPATH", "")
         own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / "python"), path]))
-    before = {name: os.environ.get(name) for name in own}
+    before = dict(os.environ)
     os.environ.update(own)
     try:
         yield {
@@ -152,9 +147,9 @@ def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, An
             "include_dashboard": False,
         }
     finally:
-        for name, value in before.items():
+        for name in own:
             os.environ.pop(name, None)
-            os.environ.update({name: value} if value is not None else {})
+        os.environ.update({name: before[name] for name in own if name in before})
         shutil.rmtree(folder, ignore_errors=True)
 
 

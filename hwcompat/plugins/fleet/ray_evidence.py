@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,8 @@ from hardware.testing.resume import why_again
 from hardware.testing.suite_file import SuiteFile
 from hardware.untrusted import is_folder
 
-_OF_ONE_START = ("--resume", "--address")
+_OF_ONE_START = re.compile(r" --(resume|address[= ][^ ]+)(?= |$)")
+"""Words of a command that differ from one start to the next."""
 
 
 def take_in(
@@ -95,11 +96,9 @@ def done_before(
     if not is_folder(evidence):
         return {}
     found = read_folder(evidence)
-    lines: dict[tuple[str, str], list[CheckLine]] = {}
-    for line in found.checks:
-        lines.setdefault((line.run_id, line.cell_id), []).append(line)
-    wanted = _same_command(redact(command))
-    runs = [run for run in found.runs if run.node and _same_command(run.command) == wanted]
+    lines = lines_by_cell(found.checks)
+    wanted = _OF_ONE_START.sub("", redact(command))
+    runs = [run for run in found.runs if run.node and _OF_ONE_START.sub("", run.command) == wanted]
     newest: dict[str, RunLine] = {}
     for run in sorted(runs, key=lambda one: (one.started_at, one.run_id)):
         newest |= {one.cell_id: run for one in run.plan}
@@ -107,22 +106,7 @@ def done_before(
     for suite in suites:
         if (last := newest.get(suite.cell.id)) is None:
             continue
-        own = lines.get((last.run_id, suite.cell.id), [])
+        own = [line for line in lines.get(suite.cell.id, ()) if line.run_id == last.run_id]
         if not why_again(suite, last, own, versions_there.get(last.machine, versions_here), last.machine):
             done[suite.cell.id] = last.run_id
     return done
-
-
-def _same_command(command: str) -> tuple[str, ...]:
-    """The words of a command without those that differ from one start to the next."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        words = command.split()
-    kept = []
-    skipped = False
-    for word in words:
-        if not skipped and word.partition("=")[0] not in _OF_ONE_START:
-            kept.append(word)
-        skipped = word == "--address"
-    return tuple(kept)

@@ -46,8 +46,7 @@ def capture(suite: Path, given: Mapping[str, str]) -> CapturedSuite:
         asked = ask(__name__, str(suite), limit_s=LIMIT_S, environment=environment)
     except NoAnswer as error:
         raise ModelError("what the page needs couldn't be computed", why=str(error)) from error
-    if asked["failed"]:
-        check, why = next(iter(asked["failed"].items()))
+    for check, why in asked["failed"].items():
         raise ModelError(
             f"no page can be made: {check} fails before a target is asked", why=one_line(why, longest=500)
         )
