@@ -42,7 +42,7 @@ MAY = {
     "hwcompat/plugins/fleet/ray_evidence.py": "a temporary folder, from which evidence is merged",
     "hwcompat/plugins/triage/localization/child.py": "where a child is",
     "hwcompat/plugins/fleet/lab_evidence.py": "a folder of work; what is kept is merged",
-    "hwcompat/plugins/fleet/lab_inventory.py": "a temporary folder",
+    "hwcompat/plugins/fleet/lab_run.py": "a temporary folder",
     "generators/mutants/plugin.py": "a child's answer",
     "generators/mutants/order.py": "a temporary folder",
     "hwcompat/plugins/triage/repro/capture.py": "a child's answer",

@@ -29,7 +29,7 @@ from hwcompat.plugins.fleet.lab_answers import (
     refuse_unready,
 )
 from hwcompat.plugins.fleet.lab_evidence import opened_evidence
-from hwcompat.plugins.fleet.lab_inventory import _replayed
+from hwcompat.plugins.fleet.lab_run import _replayed
 
 RUN = "20261121T120000Z-abcdef"
 NAME = f"{RUN}-7.jsonl"

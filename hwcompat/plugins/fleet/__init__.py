@@ -14,6 +14,6 @@ PLUGIN = Plugin(
     jobs={
         "distributed": ".ray_job:run_on_ray",
         "host": ".lab_run:run_in_lab",
-        "host_inventory": ".lab_inventory:inventory_of_host",
+        "host_inventory": ".lab_run:inventory_of_host",
     },
 )

@@ -1,4 +1,5 @@
-"""Runs suites on a lab machine and concludes here: copied once, started detached, fetched as it grows.
+"""What a lab machine is asked for: its inventory, and runs of suites, copied once, started detached, fetched as they
+grow and concluded from here.
 
 A line that breaks costs nothing but time, and a command that was killed finds its run again when it is given anew.
 """
@@ -9,19 +10,23 @@ import contextlib
 import hashlib
 import json
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from generators.job import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs
 from generators.options import Options
 from generators.suites.bundle import bundle_files, package_part, zipped
 from hardware.changes import refuse_changes
-from hardware.detection import HardwareInfo
-from hardware.errors import UsageError
+from hardware.detection import HardwareInfo, detect
+from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.versions import versions_of
 from hardware.front_door import note
 from hardware.plain_text import one_line, size_text
+from hardware.recording import ReplayedMachine
+from hardware.untrusted import reason_of
 from reports.progress_bar import progress_on
 
 from .lab_answers import NEEDED_PACKAGES, Look, is_dead, last_words, read_greeting, read_look, refuse_unready
@@ -35,6 +40,8 @@ MOST_RESTARTS = 2
 """A run that is killed three times is told as that."""
 
 _LIMIT_S = 90.0
+_RECORDING_S = 120.0
+_MOST_FILES = 10_000
 _DIGITS = 16
 _FETCH = "It goes on there, and the same command fetches the rest."
 
@@ -66,6 +73,49 @@ class Packed:
 def packed_package() -> Packed:
     """The package `hardware`: what a suite needs of us where it runs."""
     return Packed.of("packages", package_part())
+
+
+def inventory_of_host(asked: Options) -> HardwareInfo:
+    """What the machine has that `--host` names. Needs Python 3.11 there and nothing else. Raises `UsageError` where
+    it isn't ready, and `BrokenInput` for a recording that is none."""
+    assert asked.host
+    package = packed_package()
+    lab = LabMachine(LabHost.parse(asked.host, asked.host_python), patience_s=0)
+    try:
+        sent = [package] if greeted(lab, [package], runs=False)["missing"] else []
+        answer = lab.ask(
+            "inventory",
+            package=package.place,
+            archives=[one.told() for one in sent],
+            payload=b"".join(one.data for one in sent),
+            limit_s=_RECORDING_S,
+        )
+    except LineLost as error:
+        raise UsageError(f"{lab.host.name} cannot be used", why=str(error)) from error
+    return _replayed(lab.host.name, answer)
+
+
+def _replayed(name: str, answer: Answer) -> HardwareInfo:
+    try:
+        files = answer.get("files")
+        if not isinstance(files, Mapping) or len(files) > _MOST_FILES:
+            raise ValueError("it is no table of files")
+        with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
+            for file, text in files.items():
+                _write(Path(folder), file, text)
+            return detect(ReplayedMachine(Path(folder)))
+    except (OSError, ValueError) as error:
+        raise BrokenInput(f"the inventory of {name} can't be read", why=reason_of(error)) from error
+
+
+def _write(folder: Path, name: object, text: object) -> None:
+    """One file of the recording; no name leads out of the folder."""
+    parts = PurePosixPath(str(name)).parts
+    if not isinstance(name, str) or not isinstance(text, str) or not parts or parts[0] == "/" or ".." in parts:
+        raise ValueError(f"{ascii(name)[:80]} is no file of a recording")
+    path = folder.joinpath(*parts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def run_in_lab(
