@@ -11,13 +11,14 @@ import collections
 import contextlib
 import json
 import os
+import queue
 import re
 import secrets
 import shlex
 import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -195,77 +196,63 @@ class LabMachine:
     def _answers(self, asked: Mapping[str, Any], payload: bytes, limit_s: float) -> Generator[Answer, None, None]:
         """Run one command of ssh and give its answers until the line is over, which is always `LineDropped`."""
         source, token = _AGENT.read_bytes(), f"hwcompat-{secrets.token_hex(8)}"
-        told: collections.deque[bytes] = collections.deque(maxlen=4)
         process = Child(self.host.command(len(source), token), stdin=PIPED, stdout=PIPED, stderr=PIPED)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        listener = threading.Thread(target=_listen, args=(process.stderr, told), daemon=True)
-        listener.start()
+        data = source + json.dumps(asked).encode() + b"\n" + payload
+        told: collections.deque[bytes] = collections.deque(maxlen=4)
+        lines: queue.Queue[bytes] = queue.Queue(maxsize=4)
+        writer, _, listener = (
+            _begun(_give, process.stdin, data),
+            _begun(_read, process.stdout, lines),
+            _begun(_listen, process.stderr, told),
+        )
+        writer.join(timeout=limit_s)
+        self.sent += len(data)
+        silent, noise, is_greeted = "the line broke", 0, False
         try:
-            data = source + json.dumps(asked).encode() + b"\n" + payload
-            with _killed_after(limit_s, process), contextlib.suppress(OSError):
-                process.stdin.write(data)
-                process.stdin.close()
-            self.sent += len(data)
-            is_late = _skip_noise(process, token, limit_s, self.host)
-            while not is_late:
-                with _killed_after(limit_s, process) as late:
-                    line = process.stdout.readline(_LONGEST_ANSWER)
-                is_late = late.is_set()
-                if not line.endswith(b"\n") and len(line) < _LONGEST_ANSWER:
-                    break
-                self.received += len(line)
-                yield _answer(self.host, line)
-            process.end()
-            listener.join(timeout=1)
-            text = b"".join(told).decode(errors="replace")
-            last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
-            silent = f"nothing came for {limit_s:.0f} s" if is_late else "the line broke"
-            raise LineDropped(one_line(last) or silent, text)
+            while line := lines.get(timeout=limit_s):
+                if is_greeted:
+                    if not line.endswith(b"\n") and len(line) < _LONGEST_ANSWER:
+                        break
+                    self.received += len(line)
+                    yield _answer(self.host, line)
+                elif line.strip() == token.encode():
+                    is_greeted = True
+                elif (noise := noise + len(line)) > _MOST_NOISE:
+                    raise _no_answer(self.host, "more than 64 KiB were printed before anything answered")
+        except queue.Empty:
+            silent = f"nothing came for {limit_s:.0f} s"
         finally:
             process.end()
             listener.join(timeout=1)
-            for stream in (process.stdin, process.stdout, process.stderr):
-                with contextlib.suppress(OSError):  # what was left to be flushed goes nowhere
-                    stream.close()
+        text = b"".join(told).decode(errors="replace")
+        last = next((one for one in reversed(text.splitlines()) if one.strip()), "")
+        raise LineDropped(one_line(last) or silent, text)
 
 
-@contextlib.contextmanager
-def _killed_after(limit_s: float, process: Child) -> Iterator[threading.Event]:
-    """End a process that takes longer than the block may; the event says so."""
-    late = threading.Event()
+def _begun(work: Callable[..., None], *given: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, args=given, daemon=True)
+    thread.start()
+    return thread
 
-    def end() -> None:
-        late.set()
-        process.end()
 
-    timer = threading.Timer(limit_s, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield late
-    finally:
-        timer.cancel()
+def _give(stream: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(OSError), stream:  # it may end before it has read all
+        stream.write(data)
+
+
+def _read(stream: IO[bytes], lines: queue.Queue[bytes]) -> None:
+    """Each line as it comes, then an empty one: the line is over."""
+    with contextlib.suppress(OSError, ValueError), stream:
+        while line := stream.readline(_LONGEST_ANSWER):
+            lines.put(line)
+    lines.put(b"")
 
 
 def _listen(stream: IO[bytes], told: collections.deque[bytes]) -> None:
     """Keep the end of what ssh and the other side complain about."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError), stream:
         while data := os.read(stream.fileno(), 1024):
             told.append(data)
-
-
-def _skip_noise(process: Child, token: str, limit_s: float, host: LabHost) -> bool:
-    """Read until something answers, or the line is over; returns whether it was silent for too long."""
-    assert process.stdout
-    left = _MOST_NOISE
-    with _killed_after(limit_s, process) as late:
-        while (line := process.stdout.readline(_MOST_NOISE)).strip() != token.encode() and line:
-            left -= len(line)
-            if left < 0:
-                raise _no_answer(host, "more than 64 KiB were printed before anything answered")
-    return late.is_set()
 
 
 def _answer(host: LabHost, line: bytes) -> Answer:

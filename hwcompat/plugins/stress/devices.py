@@ -5,7 +5,6 @@ Both prove that they computed: a load that the host carries out says nothing of 
 
 from __future__ import annotations
 
-import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +157,14 @@ class PjrtDevice:
         if self.device.platform != platform:
             raise RanElsewhere(f"PJRT gives {self.device.platform} where {platform} was asked for")
         self.memory_bytes: int | None = (self.device.memory_stats() or {}).get("bytes_limit")
+        jnp = self.jax.numpy
+        wider = {jnp.dtype("int8"): jnp.int32}
+        self._product = self.jax.jit(
+            lambda left, right: jnp.matmul(
+                left, right, precision="highest", preferred_element_type=wider.get(left.dtype)
+            )
+        )
+        self._copied = self.jax.jit(lambda source: source + self.COPY_ADDS)
 
     def told(self) -> dict[str, Any]:
         """PJRT's own name of the device, and JAX's version; what stands in for a TPU is called so."""
@@ -171,20 +178,6 @@ class PjrtDevice:
     def put(self, array: npt.NDArray[Any], precision: str = "") -> Any:
         """An array in the device's memory, in a precision or as it is."""
         return self.jax.device_put(self.jax.numpy.asarray(array).astype(precision or array.dtype), self.device)
-
-    @functools.cached_property
-    def _product(self) -> Any:
-        jnp = self.jax.numpy
-
-        def product(left: Any, right: Any) -> Any:
-            gives = jnp.int32 if left.dtype == jnp.int8 else left.dtype
-            return jnp.matmul(left, right, precision="highest", preferred_element_type=gives)
-
-        return self.jax.jit(product)
-
-    @functools.cached_property
-    def _copied(self) -> Any:
-        return self.jax.jit(lambda source: source + self.COPY_ADDS)
 
     def multiply(self, left: Any, right: Any, out: Any = None) -> Any:
         """The product, in an array of its own."""

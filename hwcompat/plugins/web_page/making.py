@@ -19,7 +19,7 @@ from hardware.backends._web import WebBackend
 from hardware.backends.factory import get_backend
 from hardware.errors import BackendUnavailable, OutputError, UsageError
 from hardware.evidence.pages import keep_seal
-from hardware.evidence.store import read_folder
+from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import versions_of
 from hardware.export.onnx import missing_packages
 from hardware.front_door import note
@@ -54,7 +54,7 @@ def write_web_page(
     require_place(path)
     runtime = runtime_of(one.cell.target)
     note(f"exporting {one.cell.model} and computing its reference …")
-    evidence = read_folder(asked.evidence) if asked.evidence.is_dir() else None  # without any: predictions alone
+    evidence = read_folder(asked.evidence) if asked.evidence.is_dir() else Evidence()
     known = known_of(one, inventory, evidence)
     page = seal(one, versions_of(inventory), known, runtime, command)
     text = render(page)

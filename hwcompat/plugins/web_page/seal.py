@@ -97,15 +97,13 @@ def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
     return one
 
 
-def known_of(planned: PlannedSuite, inventory: HardwareInfo, evidence: Evidence | None) -> tuple[Verdict, ...]:
+def known_of(planned: PlannedSuite, inventory: HardwareInfo, evidence: Evidence) -> tuple[Verdict, ...]:
     """A verdict for each target: what rules predict, and what evidence shows where there is any."""
     predicted = predicted_for(planned.profile, planned.cell.precision, load_rules(), inventory)
     targets = [Target(name=name) for name in vocabulary().hardware_types if not declarations_of(name).SIMULATED]
     verdicts = [planned.verdict if target == planned.cell.target else predicted(target) for target in targets]
     if planned.cell.target not in targets:
         verdicts.append(planned.verdict)
-    if evidence is None:
-        return tuple(verdicts)
     own = tuple(line for line in evidence.checks if line.model == planned.cell.model)
     measured = {one.cell: one for one in judge(read_latest(dataclasses.replace(evidence, checks=own)), inventory)}
     return tuple(strongest_of(measured.get(one.cell, one), one) for one in verdicts)
