@@ -6,8 +6,7 @@ It was written by another machine. A text of it is shown as text, and a name of 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from hardware.errors import BrokenInput, UsageError
@@ -61,21 +60,6 @@ _LOOK = _CODE_OF_END | _table(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """What is new of a run: bytes of files of evidence as name, place in the file, data. `whole`: with these no file
-    lacks anything that another one speaks of. `told` is the answer that they came with."""
-
-    parts: Sequence[tuple[str, int, bytes]]
-    whole: bool
-    told: Answer
-
-    @property
-    def is_running(self) -> bool:
-        """Whether more may come."""
-        return bool(self.told["state"] == "running")
-
-
 def is_dead(state: Answer) -> bool:
     """Whether a run was cut off without having come to its own end."""
     return bool(state["state"] == "gone" or (state["state"] == "ended" and state["code"] < 0))
@@ -115,8 +99,9 @@ def refuse_unready(name: str, there: Answer, *, runs: bool) -> None:
         raise UsageError(f"{name} isn't ready, and nothing was copied", why="; ".join(lacking))
 
 
-def read_look(name: str, answer: Answer) -> Look:
-    """New evidence and how it stands with the run. Raises `BrokenInput`."""
+def read_look(name: str, answer: Answer) -> Answer:
+    """How it stands with a run, and what is new of it: `parts` are bytes of files of evidence as name, place in the
+    file, data. `whole`: with these no file lacks anything that another one speaks of. Raises `BrokenInput`."""
     values = _checked(name, answer, _LOOK)
     parts = []
     for one in values["parts"]:
@@ -126,7 +111,7 @@ def read_look(name: str, answer: Answer) -> Look:
             parts.append((one["name"], int(one["at"]), base64.b64decode(one["data"], validate=True)))
         except ValueError as error:
             raise _broken(name, "its data isn't what was asked for") from error
-    return Look(parts=parts, whole=values["whole"], told=values)
+    return {**values, "parts": parts}
 
 
 def last_words(log: str) -> str:

@@ -29,7 +29,7 @@ from hardware.recording import ReplayedMachine
 from hardware.untrusted import reason_of
 from reports.progress_bar import progress_on
 
-from .lab_answers import NEEDED_PACKAGES, Look, is_dead, last_words, read_greeting, read_look, refuse_unready
+from .lab_answers import NEEDED_PACKAGES, is_dead, last_words, read_greeting, read_look, refuse_unready
 from .lab_evidence import LabEvidence, opened_evidence
 from .lab_line import Answer, LabHost, LabMachine, LineLost
 
@@ -261,12 +261,12 @@ class _LabRun:
         while True:
             try:
                 look = self._looked()
-                if not is_dead(look.told) or self._stopping:
+                if not is_dead(look) or self._stopping:
                     return self._ended(look)
                 if restarts == MOST_RESTARTS:
                     return _Cut(how=f"the run on {self._name} was killed {restarts + 1} times")
                 restarts += 1
-                code = look.told.get("code")
+                code = look.get("code")
                 how = f"signal {-code}" if code else "its machine went down, or it was killed"
                 note(f"the run on {self._name} was cut off ({how}); what is left of it runs")
                 self._begin(again=True)
@@ -278,15 +278,15 @@ class _LabRun:
                     return _Cut(how=f"left before the run on {self._name} had ended", next_step=_FETCH)
                 self._stop()
 
-    def _looked(self) -> Look:
+    def _looked(self) -> Answer:
         """Take in what comes until the run is over."""
         with contextlib.closing(self._lab.answers("run", self._request, limit_s=_LIMIT_S)) as answers:
             while True:
                 look = read_look(self._name, next(answers))
-                self._refuse_busy(look.told)
+                self._refuse_busy(look)
                 self._start, self._sent = None, []
                 self._kept.take(look)
-                if look.whole and not look.is_running:
+                if look["whole"] and look["state"] != "running":
                     return look
 
     def _stop(self) -> None:
@@ -295,10 +295,10 @@ class _LabRun:
         with contextlib.suppress(LineLost):  # the next look says so
             self._lab.ask("stop", key=self._key)
 
-    def _ended(self, look: Look) -> _Cut | None:
-        result = look.told.get("result", {})
+    def _ended(self, look: Answer) -> _Cut | None:
+        result = look.get("result", {})
         self.told = result.get("runs", {})
-        self.last_words = last_words(look.told.get("log", ""))
+        self.last_words = last_words(look.get("log", ""))
         self._lab.ask("collected", key=self._key)
         interrupted = result.get("interrupted") or self._stopping
         return _Cut(how=f"the run on {self._name} was ended before its time") if interrupted else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,16 +50,11 @@ def longest_first(keys: Sequence[Sequence[str]], evidence: Path) -> list[int]:
     the sum of the checks of their cells' last runs. A task of cells that were never run counts as the longest, since
     the last to be begun decides when all is done. Ray takes them in this order, and schedules as ever.
     """
-    newest: dict[str, tuple[str, float]] = {}
+    seconds: dict[tuple[str, str], float] = defaultdict(float)
     for line in read_folder(evidence).checks if is_folder(evidence) else ():
-        run_id, seconds = newest.get(line.cell_id, ("", 0.0))
-        if line.run_id > run_id:
-            newest[line.cell_id] = line.run_id, line.duration_s
-        elif line.run_id == run_id:
-            newest[line.cell_id] = run_id, seconds + line.duration_s
-    seen = [
-        sum(newest[cell][1] for cell in key) if all(cell in newest for cell in key) else float("inf") for key in keys
-    ]
+        seconds[line.cell_id, line.run_id] += line.duration_s
+    newest = {cell: took for (cell, _), took in sorted(seconds.items())}
+    seen = [sum(newest.get(cell, float("inf")) for cell in key) for key in keys]
     return sorted(range(len(keys)), key=lambda place: -seen[place])
 
 
