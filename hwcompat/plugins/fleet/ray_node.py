@@ -74,10 +74,10 @@ class Runner:
 
     def close(self) -> None:
         """End it, and what it runs."""
-        with contextlib.suppress(OSError):
-            for stream in (self._process.stdin, self._process.stdout):
-                if stream is not None:
-                    stream.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                assert stream is not None
+                stream.close()
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
