@@ -35,12 +35,7 @@ def refresh(asked: Options, command: str) -> int:
     makes that 0); 2 where it was interrupted. Raises `NothingMatched` (5) where no cell was measured or fits, and
     where everything that has expired can't run here. `command` goes into the evidence.
     """
-    if asked.verify is not None or any(getattr(asked, name) for name in _OTHER_JOBS):
-        raise UsageError(
-            "--refresh is a job of its own", fix="Leave out --run, --list, --explain, --bundle and the like."
-        )
-    if asked.dry_run and asked.format_ not in ("table", "text", "json"):
-        raise UsageError(f"--refresh --dry-run isn't told as {asked.format_}", fix="Take table or json.")
+    _refuse_other_jobs(asked)
     evidence = asked.read_evidence()
     if evidence is None:
         raise NothingMatched(
@@ -89,6 +84,15 @@ def refresh(asked: Options, command: str) -> int:
     click.echo(_said(len(plan.cells), len(ran) - len(again), left))
     was_named = bool(asked.models or plan.devices) and not asked.allow_fallback
     return 1 if code == 0 and left and was_named else code
+
+
+def _refuse_other_jobs(asked: Options) -> None:
+    if asked.verify is not None or any(getattr(asked, name) for name in _OTHER_JOBS):
+        raise UsageError(
+            "--refresh is a job of its own", fix="Leave out --run, --list, --explain, --bundle and the like."
+        )
+    if asked.dry_run and asked.format_ not in ("table", "text", "json"):
+        raise UsageError(f"--refresh --dry-run isn't told as {asked.format_}", fix="Take table or json.")
 
 
 def _said(expired: int, measured: int, left: Mapping[str, str]) -> str:
