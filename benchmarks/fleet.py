@@ -31,7 +31,8 @@ import click
 from benchmarks.fleet_nodes import LocalCluster
 from hardware.evidence.store import Evidence, read_folder
 from hardware.target import Target
-from hwcompat.plugins.fleet.ray_cluster import alive_nodes, connected, demand_of
+from hwcompat.plugins.fleet.nodes import demand_of
+from hwcompat.plugins.fleet.ray_cluster import alive_nodes, connected
 from hwcompat.plugins.fleet.ray_tasks import Work, do_all
 
 ROOT = Path(__file__).parents[1]
@@ -96,7 +97,7 @@ def _sleep(seconds: float) -> None:
 def _all(ray: Any, durations: Sequence[float]) -> tuple[float, Counter[int]]:
     """Seconds until all was done, and how often each was."""
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    demand = demand_of((Target.parse("cpu"),), alive_nodes(ray))
+    demand = demand_of(Target.parse("cpu"), alive_nodes(ray))
     works = [Work(key=number, demand=demand, arguments=(one,)) for number, one in enumerate(durations)]
     started = time.monotonic()
     keys = Counter(done.key for done in do_all(ray, _sleep, works) if not done.lost)

@@ -38,7 +38,7 @@ class LocalNode:
     def begun(self) -> dict[str, str]:
         """Cells that it has begun and not finished, by the run that they are in."""
         found = {}
-        for path in self.folder.glob("bundles/*/run-*/*.jsonl"):
+        for path in self.folder.glob("hwcompat-node-*/run-*/*.jsonl"):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
                 if [one["kind"] for one in lines] == ["run"]:
@@ -98,7 +98,7 @@ class LocalCluster:
                     *(f"--num-cpus={cpus}", f"--resources={json.dumps(dict(resources))}", "--disable-usage-stats"),
                     *(f"--object-store-memory={_STORE_BYTES}", "--block"),
                 ],
-                env={**self._environment, "HWCOMPAT_CACHE": str(folder)},
+                env={**self._environment, "HWCOMPAT_CACHE": str(folder), "TMPDIR": str(folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,

@@ -12,9 +12,19 @@ from command_line import CommandLine, Ran, together
 
 from hardware.doctor.checking import check_target
 from hwcompat.plugins.stress import child
-from hwcompat.plugins.stress.child import SUSTAINED, Load, StressTask, stress_ram, sustain
-from hwcompat.plugins.stress.memory import KERNELS, DeviceCopy, Stream
-from hwcompat.plugins.stress.products import Products, WrongResult, is_full_float32, precision_error, suitable
+from hwcompat.plugins.stress.child import SUSTAINED, StressOptions, stress_ram, sustain
+from hwcompat.plugins.stress.devices import TorchDevice
+from hwcompat.plugins.stress.loads import (
+    KERNELS,
+    Copy,
+    Products,
+    Stream,
+    WrongResult,
+    copy_sizes,
+    product_sizes,
+    require_full_float32,
+    suitable,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -95,11 +105,8 @@ def test_a_named_device_that_isnt_here_is_skipped_and_fails(
 
 
 def products(precision: str, size: int = 128) -> Products:
-    import torch
-
-    made = Products(torch, torch.device("cpu"), precision, size)
+    made = Products(TorchDevice("cpu"), precision, size)
     made.verify()
-    made.keep_exact()
     return made
 
 
@@ -110,7 +117,7 @@ def test_one_wrong_element_of_a_product_is_seen(precision: str) -> None:
     made.run(2)
     made.check()
     typical = 50
-    made.product[3, 5] += typical
+    made.result[3, 5] += typical
     with pytest.raises(WrongResult):
         made.check()
 
@@ -120,7 +127,7 @@ def test_a_product_that_isnt_computed_or_isnt_finite_is_seen() -> None:
     made.forget()
     with pytest.raises(WrongResult):
         made.check()
-    made.product.fill_(float("nan"))
+    made.result.fill_(float("nan"))
     with pytest.raises(WrongResult):
         made.check()
 
@@ -128,60 +135,52 @@ def test_a_product_that_isnt_computed_or_isnt_finite_is_seen() -> None:
 @pytest.mark.parametrize("spoiled", [1.0, float("nan")])
 def test_a_reference_that_isnt_the_product_of_its_factors_is_seen(spoiled: float) -> None:
     made = products("float32")
-    made._exact[7, 7] += spoiled
+    made.exact[7, 7] += spoiled
     with pytest.raises(WrongResult, match="factors"):
         made.verify()
 
 
 def test_fewer_bits_than_float32_are_seen() -> None:
-    import torch
+    class Halved(TorchDevice):
+        """A device whose inputs are rounded as bfloat16 units round them."""
 
-    cpu = torch.device("cpu")
-    assert is_full_float32(precision_error(torch, cpu))
+        def put(self, array: Any, precision: str = "") -> Any:
+            return super().put(array, precision).bfloat16().float()
 
-    class Halved:
-        """torch, with inputs rounded as bfloat16 units round them."""
-
-        @staticmethod
-        def as_tensor(array: Any) -> Any:
-            return torch.as_tensor(array).bfloat16().float()
-
-    assert not is_full_float32(precision_error(Halved, cpu))
+    require_full_float32(TorchDevice("cpu"))
+    with pytest.raises(WrongResult, match="fewer bits"):
+        require_full_float32(Halved("cpu"))
 
 
 def test_the_width_grows_until_one_product_takes_long() -> None:
-    import torch
-
-    tried: list[int] = []
-    options: dict[str, Any] = {"wait": lambda: None, "heard": tried.append}
-    chosen, seconds = suitable(torch, torch.device("cpu"), "float32", limit_s=1e9, memory_bytes=2**25, **options)
-    assert chosen.size == tried[-1] == 512  # as many as memory holds
+    on = TorchDevice("cpu")
+    assert product_sizes(2**25)[-1] == 512  # as many as memory holds
+    assert copy_sizes(2**30)[-1] <= 2**26
+    chosen, seconds = suitable(lambda size: Products(on, "float32", size), product_sizes(2**25), 1e9)
+    assert chosen.size == 512
     assert seconds > 0
-    smallest, _ = suitable(torch, torch.device("cpu"), "float32", limit_s=0, memory_bytes=2**40, **options)
+    smallest, _ = suitable(lambda size: Products(on, "float32", size), product_sizes(2**40), 0)
     assert smallest.size == 128
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_kernel_of_stream_is_checked(kernel: str) -> None:
-    import torch
-
-    stream = Stream(torch, 2**20)
+    stream = Stream(2**20)
+    stream.use(kernel)
     stream.forget()
-    stream.run(kernel, 2)
+    stream.run(2)
     stream.check()
     stream.a[12345] += 1
     with pytest.raises(WrongResult, match=kernel):
         stream.check()
-    stream.run(kernel, 1)
+    stream.run(1)
     stream.forget()
     with pytest.raises(WrongResult):
         stream.check()
 
 
 def test_a_copy_on_a_device_is_checked() -> None:
-    import torch
-
-    copy = DeviceCopy(torch, torch.device("cpu"), 2**16)
+    copy = Copy(TorchDevice("cpu"), 2**16)
     copy.run(1)
     copy.check()
     copy.result[5] = -7
@@ -192,7 +191,7 @@ def test_a_copy_on_a_device_is_checked() -> None:
 def test_main_memory_is_loaded_with_four_kernels_triad_sustained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "stream_bytes", lambda caches, free: (2**22, ""))
     said: list[dict[str, Any]] = []
-    task = StressTask(target="ram", warmup_s=0.05, duration_s=0.3)
+    task = StressOptions(target="ram", warmup_s=0.05, duration_s=0.3)
     stress_ram(task, lambda event, **values: said.append({"event": event, **values}))
     assert [one["phase"] for one in said if one["event"] == "phase"] == [
         "warm-up",
@@ -208,20 +207,20 @@ def test_main_memory_is_loaded_with_four_kernels_triad_sustained(monkeypatch: py
 
 
 def test_every_slice_is_checked() -> None:
-    checks: list[int] = []
+    class Third(Stream):
+        """A load whose third result is wrong."""
 
-    def check() -> None:
-        checks.append(1)
-        if len(checks) == 3:
-            raise WrongResult("off")
+        checks = 0
 
-    nothing: Any = lambda *_: None  # noqa: E731 - what does nothing has no name
-    load = Load(
-        name="x", work=1, unit="operations", seconds=0.001, run=nothing, wait=nothing, forget=nothing, check=check
-    )
+        def check(self) -> None:
+            self.checks += 1
+            if self.checks == 3:
+                raise WrongResult("off")
+
+    load = Third(2**16)
     with pytest.raises(WrongResult):
-        sustain(load, SUSTAINED, 60, lambda *_, **__: None)
-    assert len(checks) == 3
+        sustain(load, 0.001, SUSTAINED, 60, lambda *_, **__: None)
+    assert load.checks == 3
 
 
 def test_the_doctor_gives_up_on_what_hangs_and_names_what_crashes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,8 +181,8 @@ def test_a_callback_into_torch_is_seen_though_the_numbers_are_right(
 
 BROKEN_LOADS = """
 import json
-from hwcompat.plugins.stress.jax_load import JaxCopy, JaxProducts, PjrtDevice
-from hwcompat.plugins.stress.products import WrongResult
+from hwcompat.plugins.stress.devices import PjrtDevice
+from hwcompat.plugins.stress.loads import Copy, Products, WrongResult
 
 def raises(call):
     try:
@@ -194,17 +194,17 @@ def raises(call):
 on = PjrtDevice("tpu:xla-cpu")
 said = {}
 for precision in ("float32", "bfloat16", "int8"):
-    made = JaxProducts(on, precision, 128)
+    made = Products(on, precision, 128)
     sound = raises(made.check) + raises(made.verify)
     made.forget()
     forgotten = raises(made.check)
     made.run(1)
     sound += raises(made.check)
-    made.product = made.product.at[5, 7].add(64)
+    made.result = made.result.at[5, 7].add(64)
     said[precision] = [sound, forgotten, raises(made.check)]
-made._exact = made._exact.at[3, 3].add(1)
+made.exact = made.exact.at[3, 3].add(1)
 said["reference"] = ["", raises(made.verify), raises(made.verify)]
-copy = JaxCopy(on, 4096)
+copy = Copy(on, 4096)
 sound = raises(copy.check)
 copy.forget()
 said["copy"] = [sound, raises(copy.check), raises(copy.check)]

@@ -34,8 +34,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, set[str]]] = {
         "optimization/eight_bits.py": {"cuda", "xpu"},
         "optimization/passes.py": {"cuda"},
         "optimization/strategies.py": {"cuda", "mps", "xpu"},
-        "stress/child.py": {"cuda"},
-        "stress/products.py": {"simulated"},
+        "stress/devices.py": {"cuda", "simulated"},
     },
     "it is a kind of device, or the word for one that is simulated": {
         "accelerators/base.py": {"simulated", "tpu"},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hwcompat.plugins.fleet.lab_host import LabHost
+from hwcompat.plugins.fleet.lab_line import LabHost
 
 _RUNS_HERE = "import os, sys; os.chdir(os.environ['HOME']); os.execv('/bin/sh', ['sh', '-c', sys.argv[-1]])"
 

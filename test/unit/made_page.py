@@ -25,7 +25,6 @@ from hardware.evidence.writer import now
 from hardware.testing.suite_file import read_suite
 from hwcompat.plugins.web_page.capture import CapturedSuite
 from hwcompat.plugins.web_page.seal import Runtime, SealedPage, sealed_page
-from reports.wording import reason_text
 
 Lines = list[dict[str, Any]]
 
@@ -107,7 +106,6 @@ def made_page(
         known or [one.verdict],
         RUNTIME,
         "python made.py",
-        words=reason_text,
     )
 
 

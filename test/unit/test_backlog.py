@@ -135,7 +135,8 @@ def test_texts_show_the_rank_and_nothing_of_a_message_is_obeyed(found: Backlog) 
     evil = replace(found.items[0], operator="aten.<b>|\x1b[31m\tx", reason="<script>|x")
     shown = replace(found, items=(evil, *found.items[1:]))
     text, page = backlog_text(shown, width=80, most=2), backlog_markdown(shown)
-    assert "1. aten.<b>|\\x1b[31m x: unlocks 2, part in 1" in text
+    assert "1. aten.<b>|\\x1b[31m x\n" in text
+    assert "unlocks: 2 (alone1, alone2)" in text
     assert "and 2 more" in text
     assert "together aten.pad, aten.sort: unlock both" in text
     assert "<" not in page

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +25,8 @@ from hardware.listing import list_text
 from hardware.target import Target
 from hardware.testing.suite_file import SuiteFile
 from hwcompat.plugins.fleet import ray_node
-from hwcompat.plugins.fleet.nodes import Node, notes_on, refuse_unready
-from hwcompat.plugins.fleet.ray_cluster import Demand, RayNode, connected, demand_of
+from hwcompat.plugins.fleet.nodes import Demand, Node, demand_of, notes_on, refuse_unready
+from hwcompat.plugins.fleet.ray_cluster import connected
 from hwcompat.plugins.fleet.ray_evidence import done_before, longest_first, take_in
 
 CELL, OTHER = "bert/fill-mask/cpu/float32", "gpt2/text-generation/cpu/float32"
@@ -167,12 +166,12 @@ def test_a_newer_run_of_a_cell_that_was_cut_off_counts_and_not_the_one_before(tm
 @pytest.mark.parametrize(
     ("demand", "offers", "fits"),
     [
-        (Demand(resources=("cpu",), cpus=1), {"cpu": 1, "CPU": 1}, True),
-        (Demand(resources=("cpu",), cpus=1), {"cpu": 1, "CPU": 0}, False),
-        (Demand(resources=("cpu",), cpus=1), {"CPU": 8}, False),
-        (Demand(resources=("cuda",), gpus=1), {"cuda": 1}, False),
-        (Demand(resources=("openvino:NPU",)), {"openvino:NPU": 1}, True),
-        (Demand(resources=("cpu",)), {"cpu": 0.5}, False),
+        (Demand(target="cpu", cpus=1), {"cpu": 1, "CPU": 1}, True),
+        (Demand(target="cpu", cpus=1), {"cpu": 1, "CPU": 0}, False),
+        (Demand(target="cpu", cpus=1), {"CPU": 8}, False),
+        (Demand(target="cuda", gpus=1), {"cuda": 1}, False),
+        (Demand(target="openvino:NPU"), {"openvino:NPU": 1}, True),
+        (Demand(target="cpu"), {"cpu": 0.5}, False),
     ],
 )
 def test_a_task_fits_a_node_that_offers_all_of_it(demand: Demand, offers: dict[str, float], fits: bool) -> None:
@@ -180,12 +179,12 @@ def test_a_task_fits_a_node_that_offers_all_of_it(demand: Demand, offers: dict[s
 
 
 def test_what_computes_on_the_processor_takes_one_and_a_gpu_is_rays_to_hand_out() -> None:
-    nodes = (RayNode(id="a", address="", offers={"cuda": 2, "GPU": 2, "cpu": 4, "CPU": 4}),)
-    assert demand_of((Target.parse("cpu"),), nodes) == Demand(resources=("cpu",), cpus=1)
-    assert demand_of((Target.parse("cuda"),), nodes) == Demand(resources=("cuda",), gpus=1)
-    assert demand_of((Target.parse("openvino:NPU"),), nodes) == Demand(resources=("openvino:NPU",))
-    uncounted = (RayNode(id="a", address="", offers={"cuda": 1}),)
-    assert demand_of((Target.parse("cuda"),), uncounted).gpus == 0
+    nodes = (Node(id="a", offers={"cuda": 2, "GPU": 2, "cpu": 4, "CPU": 4}),)
+    assert demand_of(Target.parse("cpu"), nodes) == Demand(target="cpu", cpus=1)
+    assert demand_of(Target.parse("cuda"), nodes) == Demand(target="cuda", gpus=1)
+    assert demand_of(Target.parse("openvino:NPU"), nodes) == Demand(target="openvino:NPU")
+    uncounted = (Node(id="a", offers={"cuda": 1}),)
+    assert demand_of(Target.parse("cuda"), uncounted).gpus == 0
 
 
 def test_a_machine_offers_each_of_its_gpus_and_its_cores_and_nothing_simulated() -> None:
@@ -207,7 +206,7 @@ REPORT = {
 
 
 def test_versions_that_moved_and_targets_that_cannot_be_are_said() -> None:
-    node = Node.of("abc", {"cuda": 1, "node:127.0.0.1": 1}, REPORT)
+    node = Node(id="abc", offers={"cuda": 1, "node:127.0.0.1": 1}).reporting(REPORT)
     said = " ".join(notes_on([node], {"python": "3.11.7", "torch": "2.14.0"}, ["cuda"]))
     assert "node abc on machine-1 offers cuda 1: " in said
     assert "torch 2.13.0 (here 2.14.0)" in said
@@ -217,8 +216,8 @@ def test_versions_that_moved_and_targets_that_cannot_be_are_said() -> None:
 
 
 def test_a_node_without_torch_is_named_before_anything_runs() -> None:
-    lacking = Node.of("abc", {"cpu": 1}, {**REPORT, "missing": ["torch"]})
-    silent = Node.of("def", {"cpu": 1}, {"error": "no room"})
+    lacking = Node(id="abc", offers={"cpu": 1}).reporting({**REPORT, "missing": ["torch"]})
+    silent = Node(id="def", offers={"cpu": 1}).reporting({"error": "no room"})
     refuse_unready([lacking, silent], ["openvino"])
     with pytest.raises(UsageError, match=r"abc lacks torch; def doesn't report \(no room\)"):
         refuse_unready([lacking, silent], ["cpu"])
@@ -231,63 +230,38 @@ def packed(text: str, name: str = "suite/run.py") -> tuple[str, bytes]:
     return hashlib.sha256(data.getvalue()).hexdigest(), data.getvalue()
 
 
-def test_a_bundle_is_unpacked_once_and_goes_when_it_was_not_used_for_a_week(tmp_path: Path) -> None:
-    (one, first), (two, second) = packed("1"), packed("2")
-    root = ray_node.unpacked(one, lambda: first, tmp_path)
-    assert (root / "suite" / "run.py").read_text() == "1"
-    six_days, eight_days = (time.time() - days * 24 * 3600 for days in (6, 8))
-    os.utime(root, (six_days, six_days))
-    ray_node.unpacked(two, lambda: second, tmp_path)
-    ray_node.unpacked(one, lambda: pytest.fail("it is there"), tmp_path)
-    os.utime(root, (eight_days, eight_days))
-    ray_node.unpacked(two, lambda: pytest.fail("it is there"), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [two]
-
-
-def test_a_bundle_that_another_process_unpacked_meanwhile_is_taken(tmp_path: Path) -> None:
-    one, data = packed("1")
-
-    def slowly() -> bytes:
-        ray_node.unpacked(one, lambda: data, tmp_path)
-        return data
-
-    assert (ray_node.unpacked(one, slowly, tmp_path) / "suite" / "run.py").read_text() == "1"
-    assert [path.name for path in tmp_path.iterdir()] == [one]
-
-
-def test_a_bundle_that_is_another_leaves_nothing(tmp_path: Path) -> None:
+def test_a_bundle_that_is_another_is_never_run() -> None:
     with pytest.raises(ValueError, match="isn't the one that was sent"):
-        ray_node.unpacked(packed("1")[0], lambda: packed("2")[1], tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        ray_node.answer((packed("1")[0], lambda: packed("2")[1]), {})
 
 
 @pytest.mark.parametrize("name", ["../out.py", "/tmp/hwcompat-out.py", "suite/../../out.py"])
-def test_no_file_of_a_bundle_lies_outside_its_folder(tmp_path: Path, name: str) -> None:
-    digest, data = packed("1", name)
-    (tmp_path / "in").mkdir()
-    with pytest.raises(ValueError, match="outside its folder"):
-        ray_node.unpacked(digest, lambda: data, tmp_path / "in")
-    assert not list(tmp_path.rglob("*.py"))
+def test_no_file_of_a_bundle_lies_outside_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    runner = ray_node.Runner(packed("1", name)[1])
+    assert [path.is_relative_to(runner.root) for path in tmp_path.rglob("*out.py")] == [True]
+    runner.close()
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_runner_that_dies_is_told_by_its_last_words(tmp_path: Path) -> None:
-    digest, data = packed("import sys; sys.exit('out of luck')")
-    runner = ray_node.Runner(ray_node.unpacked(digest, lambda: data, tmp_path))
+def test_a_runner_that_dies_is_told_by_its_last_words() -> None:
+    runner = ray_node.Runner(packed("import sys; sys.exit('out of luck')")[1])
     with pytest.raises(ray_node.RunnerLost, match="ended with 1: out of luck"):
         runner.ask({"do": "report"})
     runner.close()
 
 
 def test_a_runner_ends_with_its_input(tmp_path: Path) -> None:
-    digest, data = packed(
-        f"import os, sys; print({{}}, flush=True); sys.stdin.read(); os.rmdir({str(tmp_path / 'x')!r})"
-    )
+    text = f"import os, sys; print({{}}, flush=True); sys.stdin.read(); os.rmdir({str(tmp_path / 'x')!r})"
     (tmp_path / "x").mkdir()
-    runner = ray_node.Runner(ray_node.unpacked(digest, lambda: data, tmp_path))
+    runner = ray_node.Runner(packed(text)[1])
     assert runner.ask({}) == {}
     runner.close()
     assert not runner.is_alive
     assert not (tmp_path / "x").exists()
+    assert not runner.root.exists()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +29,7 @@ from hwcompat.plugins.fleet.lab_answers import (
     refuse_unready,
 )
 from hwcompat.plugins.fleet.lab_evidence import opened_evidence
-from hwcompat.plugins.fleet.lab_inventory import _replayed
+from hwcompat.plugins.fleet.lab_run import _replayed
 
 RUN = "20261121T120000Z-abcdef"
 NAME = f"{RUN}-7.jsonl"
@@ -38,7 +37,7 @@ CELL = "bert/fill-mask/cpu/float32"
 GREETING: Mapping[str, Any] = {
     "python": "3.12.1", "executable": "/usr/bin/python3", "system": "Linux", "folder": "/home/u/lab",
     "writable": True, "free_bytes": 1 << 40, "packages": dict.fromkeys(NEEDED_PACKAGES, "2.0"),
-    "missing": [], "no_folders": [], "files": [], "state": "none",
+    "missing": [], "no_folders": [], "state": "none",
 }  # fmt: skip
 LOOK: Mapping[str, Any] = {"state": "running", "parts": [{"name": NAME, "at": 0, "data": "YWI="}], "whole": True}
 
@@ -133,11 +132,6 @@ def test_what_killed_a_run_is_told_from_how_it_ended():
 def test_the_last_words_of_another_machine_are_text():
     assert last_words("one\n\x1b[31mtwo\n\n") == r"\x1b[31mtwo"
     assert last_words("") == "it printed nothing"
-
-
-def test_names_of_files_are_those_of_evidence():
-    with pytest.raises(BrokenInput, match="is no name of evidence"):
-        read_greeting("lab", {**GREETING, "files": ["/etc/passwd"]})
 
 
 def test_the_inventory_of_another_machine_is_read_like_any_recording(tmp_path: Path):
@@ -238,9 +232,10 @@ def test_what_lies_here_already_is_gone_on_with(suite: SuiteFile, tmp_path: Path
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / NAME).write_bytes(run + first)
     with opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept:
-        kept.begin_with([NAME, f"{RUN}-8.jsonl"])
-        assert kept.have() == {NAME: (len(run + first), hashlib.sha256(run + first).hexdigest())}
-        kept.take(looked(len(run + first), second + end))
+        assert kept.sizes() == {}
+        kept.take(looked(0, run + first + second))
+        assert kept.sizes() == {NAME: len(run + first + second)}
+        kept.take(looked(len(run + first + second), end))
         assert kept.runs({}) == {CELL: RUN}
     assert (tmp_path / "here" / NAME).read_bytes() == run + first + second + end
 

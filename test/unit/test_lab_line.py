@@ -9,8 +9,7 @@ import pytest
 from lab_without_ssh import host_that_says
 
 from hardware.errors import BrokenInput, UsageError
-from hwcompat.plugins.fleet.lab_host import DEFAULT_FOLDER, LabHost
-from hwcompat.plugins.fleet.lab_line import LabMachine, LineLost
+from hwcompat.plugins.fleet.lab_line import DEFAULT_FOLDER, LabHost, LabMachine, LineLost
 
 
 @pytest.mark.parametrize(
@@ -73,8 +72,8 @@ def test_what_a_login_prints_before_is_left_out(monkeypatch):
         host_that_says(monkeypatch, "say(b'Welcome!\\n' * 9)\n" + GREETS + 'say(b\'{"is": "here"}\\n\')')
     )
     assert lab.ask("hello") == {"is": "here"}
-    assert lab.traffic.received == len(b'{"is": "here"}\n')
-    assert lab.traffic.sent > 1000, "what answers there was sent"
+    assert lab.received == len(b'{"is": "here"}\n')
+    assert lab.sent > 1000, "what answers there was sent"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from hardware.evidence.writer import EvidenceWriter
 from hardware.software import TorchBuild
 from hwcompat.plugins.study import refresh_command
 from hwcompat.plugins.study.refresh.planning import RefreshPlan, plan_refresh, suites_of
-from hwcompat.plugins.study.refresh_view import refresh_json, refresh_table
+from hwcompat.plugins.study.refresh_command import refresh_json, refresh_table
 from reports import run_command
 from reports.wording import texts
 
@@ -156,7 +156,7 @@ def folder(tmp_path: Path, here: HardwareInfo) -> Folder:
 
 
 def ids(plan: RefreshPlan) -> list[str]:
-    return [one.expired.cell.id for one in plan.cells]
+    return [one.cell.id for one in plan.cells]
 
 
 # What is taken up
@@ -169,7 +169,7 @@ def test_what_expired_is_planned_and_what_holds_is_not(folder):
     assert ids(plan) == [GPT2]
     assert plan.looked_at == 3
     now = versions_of(folder.here)["torch"]
-    assert plan.cells[0].expired.reasons == (Reason.of("versions_moved", moved=(f"torch 1.0, now {now}",)),)
+    assert plan.cells[0].reasons == (Reason.of("versions_moved", moved=(f"torch 1.0, now {now}",)),)
     (suite,) = suites_of(plan, folder.asked(), folder.here, None)[0]
     assert (suite.cell.id, str(suite.device), suite.required) == (GPT2, "cpu", False)
 
@@ -274,7 +274,7 @@ def test_nobodys_code_runs_on_the_word_of_a_file_of_evidence(folder):
 
 def test_the_time_is_that_of_the_checks_and_of_what_the_run_took_beside_them(folder):
     folder.write("r1", BERT, GPT2, versions=OLD, jobs=2)
-    found = {one.expired.cell.id: one.duration for one in folder.plan(jobs=1).cells}
+    found = {one.cell.id: one.duration for one in folder.plan(jobs=1).cells}
     checks = {id_: len(required_checks(Cell.parse(id_))) for id_ in (BERT, GPT2)}
     assert {id_: duration.checks_s for id_, duration in found.items()} == checks
     # 50 s between the first check and the end, in two children; the startup before it took 10 s.

@@ -18,11 +18,10 @@ from hardware.system.cpu import CPUInfo
 from hardware.system.cpu_telemetry import CpuTelemetry
 from hardware.system.memory import MemoryInfo
 from hwcompat.plugins.stress import limits
-from hwcompat.plugins.stress.child import StressTask
-from hwcompat.plugins.stress.memory import stream_bytes
+from hwcompat.plugins.stress.child import StressOptions
+from hwcompat.plugins.stress.loads import PRECISIONS, stream_bytes
 from hwcompat.plugins.stress.page import device_view, stress_html
-from hwcompat.plugins.stress.products import PRECISIONS
-from hwcompat.plugins.stress.report import load_stress, stress_markdown
+from hwcompat.plugins.stress.report import load_stress, stress_markdown, stress_text
 from hwcompat.plugins.stress.result import (
     DeviceResult,
     Ending,
@@ -34,7 +33,6 @@ from hwcompat.plugins.stress.result import (
 )
 from hwcompat.plugins.stress.summary import summarised
 from hwcompat.plugins.stress.targets import chosen_devices, rounds
-from hwcompat.plugins.stress.text import stress_text
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "hardware" / "schemas" / "stress.json").read_text(encoding="utf-8"))
 START = 1_700_000_000.0
@@ -231,17 +229,8 @@ SAMPLES = [
 
 
 def summary(events: Any = EVENTS, ending: Ending = Ending.MEASURED, reason: str = "") -> DeviceResult:
-    return summarised(
-        "cuda:0",
-        events,
-        SAMPLES,
-        inventory=machine(),
-        devices=DEVICES,
-        ending=ending,
-        reason=reason,
-        warmup_s=2,
-        duration_s=4,
-    )
+    options = StressOptions(target="cuda:0", warmup_s=2, duration_s=4)
+    return summarised(options, events, SAMPLES, inventory=machine(), devices=DEVICES, ending=ending, reason=reason)
 
 
 def test_rates_and_what_was_sampled_become_a_result() -> None:
@@ -279,26 +268,17 @@ def test_a_device_that_computed_wrongly_has_no_rate() -> None:
     assert result.tflops is None
     assert result.rates == ()
     assert result.gflops_per_watt is None
-    assert "off by 3" in stress_text(run(result))
+    assert "off by 3" in stress_text(run(result).to_dict())
 
 
 def test_a_device_without_telemetry_says_why() -> None:
-    result = summarised(
-        "xpu",
-        EVENTS,
-        SAMPLES,
-        inventory=machine(),
-        devices=[],
-        ending=Ending.MEASURED,
-        reason="",
-        warmup_s=2,
-        duration_s=4,
-    )
+    options = StressOptions(target="xpu", warmup_s=2, duration_s=4)
+    result = summarised(options, EVENTS, SAMPLES, inventory=machine(), devices=[], ending=Ending.MEASURED, reason="")
     assert result.power_w is None
     assert "no driver lists telemetry of a Intel device" in result.telemetry_reasons["all"].replace(
         "an Intel", "a Intel"
     )
-    assert "unknown: no driver" in stress_text(run(result))
+    assert "unknown: no driver" in stress_text(run(result).to_dict())
 
 
 def run(*results: DeviceResult) -> StressRun:
@@ -309,7 +289,7 @@ def run(*results: DeviceResult) -> StressRun:
 
 def test_the_table_fits_80_columns_and_the_object_its_schema() -> None:
     skipped = DeviceResult(target="rocm", ending=Ending.SKIPPED, reason="no AMD GPU is on the bus")
-    text = stress_text(run(summary(), skipped))
+    text = stress_text(run(summary(), skipped).to_dict())
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "40 TFLOPS in float32" in text
     assert "thermal in 67 % of looks" in text
@@ -322,11 +302,10 @@ def test_the_page_draws_rate_heat_power_and_marks_throttling(tmp_path: Path) -> 
     file.write_text(json.dumps(run(summary()).to_dict()))
     page = stress_html(load_stress(file))
     view = device_view(load_stress(file)["results"][0])
-    assert [one.label.partition(",")[0] for one in view.curves] == ["Rate", "Temperature", "Power"]
-    rate = view.curves[0]
-    assert float(rate.most) == 40.0  # the copy's 2000 is another unit
-    assert len(view.throttled) == 2
-    assert [name for name, _, _ in view.phases] == ["warm-up", "sustained", "short"]
+    assert [one["label"].partition(",")[0] for one in view["curves"]] == ["Rate", "Temperature", "Power"]
+    assert float(view["curves"][0]["most"]) == 40.0  # the copy's 2000 is another unit
+    assert len(view["throttled"]) == 2
+    assert [name for name, _, _ in view["phases"]] == ["warm-up", "sustained", "short"]
     assert page.count("<svg") == 3
     assert page.count('class="throttled"') == 6
     assert "Not reported by the device: use." in page
@@ -350,9 +329,3 @@ def test_a_file_that_holds_no_run_is_refused(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(BrokenInput, match="hardware stress"):
         load_stress(file)
-
-
-def test_a_task_survives_the_way_to_its_process() -> None:
-    task = StressTask(target="cuda:1", warmup_s=1, duration_s=12, precisions=("bfloat16",))
-    assert StressTask.from_json(task.to_json()) == task
-    assert task.short_s == 2.0

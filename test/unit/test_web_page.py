@@ -21,16 +21,16 @@ from generators.options_together import refuse_together
 from hardware.detection import detect
 from hardware.errors import ModelError, OutputError, UsageError
 from hardware.evidence.pages import keep_seal, read_seal
+from hardware.evidence.store import Evidence
 from hardware.process import Ended, NoAnswer
 from hwcompat.plugins.web_page import capture as capturing
 from hwcompat.plugins.web_page import making, rendering
 from hwcompat.plugins.web_page.capture import capture
 from hwcompat.plugins.web_page.case import Asked, NotCaptured
 from hwcompat.plugins.web_page.case import captured as asked_so_far
-from hwcompat.plugins.web_page.known import known_of
 from hwcompat.plugins.web_page.making import serve, write_page, write_web_page
 from hwcompat.plugins.web_page.rendering import render, script_text
-from hwcompat.plugins.web_page.seal import require_page
+from hwcompat.plugins.web_page.seal import known_of, require_page
 
 
 def block(text: str, name: str) -> str:
@@ -95,10 +95,12 @@ def test_the_page_says_what_to_do_without_its_script_and_without_webgpu() -> Non
 
 
 def test_the_row_of_the_matrix_has_each_target_and_the_sealed_prediction() -> None:
-    known = {verdict.cell.split("/")[2]: verdict for verdict in known_of(planned(), detect(), None)}
+    known = {verdict.cell.split("/")[2]: verdict for verdict in known_of(planned(), detect(), Evidence())}
     assert {"cpu", "cuda", "mps", "openvino", "webgpu", "webnn"} <= set(known)
     assert known["webgpu"] == planned().verdict
-    assert "webnn:gpu" in {verdict.cell.split("/")[2] for verdict in known_of(planned("webnn:gpu"), detect(), None)}
+    assert "webnn:gpu" in {
+        verdict.cell.split("/")[2] for verdict in known_of(planned("webnn:gpu"), detect(), Evidence())
+    }
 
 
 def test_a_text_that_ends_an_element_ends_none() -> None:

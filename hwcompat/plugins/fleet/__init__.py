@@ -12,8 +12,8 @@ PLUGIN = Plugin(
     name="fleet",
     package=__name__,
     jobs={
-        "distributed": ".commands:run_on_cluster",
-        "host": ".commands:run_on_host",
-        "host_inventory": ".commands:inventory_of_host",
+        "distributed": ".ray_job:run_on_ray",
+        "host": ".lab_run:run_in_lab",
+        "host_inventory": ".lab_run:inventory_of_host",
     },
 )

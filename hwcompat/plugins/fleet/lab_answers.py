@@ -6,8 +6,7 @@ It was written by another machine. A text of it is shown as text, and a name of 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from hardware.errors import BrokenInput, UsageError
@@ -42,14 +41,13 @@ with another run, of which `command` and `since` tell. `collected`: all of an en
 _CODE_OF_END = {"if": _table("state", state={"const": "ended"}), "then": {"required": ["code", "collected"]}}
 _GREETING = _CODE_OF_END | _table(
     *("python", "executable", "system", "folder", "writable", "free_bytes", "packages", "missing", "no_folders"),
-    *("files", "state"),
+    "state",
     **dict.fromkeys(("python", "executable", "system", "folder"), _TEXT),
     writable=_FLAG,
     free_bytes=_COUNT,
     packages={"type": "object"},
     missing=_TEXTS,
     no_folders=_TEXTS,
-    files=_TEXTS,
     **_STATE,
 )
 _LOOK = _CODE_OF_END | _table(
@@ -62,21 +60,6 @@ _LOOK = _CODE_OF_END | _table(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """What is new of a run: bytes of files of evidence as name, place in the file, data. `whole`: with these no file
-    lacks anything that another one speaks of. `told` is the answer that they came with."""
-
-    parts: Sequence[tuple[str, int, bytes]]
-    whole: bool
-    told: Answer
-
-    @property
-    def is_running(self) -> bool:
-        """Whether more may come."""
-        return bool(self.told["state"] == "running")
-
-
 def is_dead(state: Answer) -> bool:
     """Whether a run was cut off without having come to its own end."""
     return bool(state["state"] == "gone" or (state["state"] == "ended" and state["code"] < 0))
@@ -84,9 +67,7 @@ def is_dead(state: Answer) -> bool:
 
 def read_greeting(name: str, answer: Answer) -> Answer:
     """What a host said of itself, as `lab_remote.py` says it. Raises `BrokenInput`."""
-    there = _checked(name, answer, _GREETING)
-    _refuse_other_names(name, there["files"])
-    return there
+    return _checked(name, answer, _GREETING)
 
 
 def refuse_unready(name: str, there: Answer, *, runs: bool) -> None:
@@ -118,17 +99,19 @@ def refuse_unready(name: str, there: Answer, *, runs: bool) -> None:
         raise UsageError(f"{name} isn't ready, and nothing was copied", why="; ".join(lacking))
 
 
-def read_look(name: str, answer: Answer) -> Look:
-    """New evidence and how it stands with the run. Raises `BrokenInput`."""
+def read_look(name: str, answer: Answer) -> Answer:
+    """How it stands with a run, and what is new of it: `parts` are bytes of files of evidence as name, place in the
+    file, data. `whole`: with these no file lacks anything that another one speaks of. Raises `BrokenInput`."""
     values = _checked(name, answer, _LOOK)
-    _refuse_other_names(name, (one["name"] for one in values["parts"]))
-    try:
-        parts = [
-            (one["name"], int(one["at"]), base64.b64decode(one["data"], validate=True)) for one in values["parts"]
-        ]
-    except ValueError as error:
-        raise _broken(name, "parts") from error
-    return Look(parts=parts, whole=values["whole"], told=values)
+    parts = []
+    for one in values["parts"]:
+        if not is_evidence_name(one["name"]):
+            raise _broken(name, f"{one_line(one['name'], longest=80)} is no name of evidence")
+        try:
+            parts.append((one["name"], int(one["at"]), base64.b64decode(one["data"], validate=True)))
+        except ValueError as error:
+            raise _broken(name, "its data isn't what was asked for") from error
+    return {**values, "parts": parts}
 
 
 def last_words(log: str) -> str:
@@ -143,19 +126,12 @@ def _checked(host: str, answer: Answer, schema: Mapping[str, Any]) -> Answer:
     error = next(jsonschema.Draft202012Validator(schema).iter_errors(answer), None)
     if error is not None:
         missing = [key for key in schema["required"] if key not in answer]
-        raise _broken(host, str([*error.path, *missing, "answer"][0]))
+        raise _broken(host, f"its {[*error.path, *missing, 'answer'][0]} isn't what was asked for")
     return answer
 
 
-def _refuse_other_names(host: str, names: Iterable[str]) -> None:
-    for name in names:
-        if not is_evidence_name(name):
-            why = f"{one_line(name, longest=80)} is no name of evidence"
-            raise BrokenInput(f"what {host} answered can't be used", why=why)
-
-
-def _broken(host: str, key: str) -> BrokenInput:
-    return BrokenInput(f"what {host} answered can't be used", why=f"its {key} isn't what was asked for")
+def _broken(host: str, why: str) -> BrokenInput:
+    return BrokenInput(f"what {host} answered can't be used", why=why)
 
 
 def _version(text: str) -> tuple[int, ...]:

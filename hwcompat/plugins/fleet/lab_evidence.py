@@ -4,8 +4,6 @@ and told as progress."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +11,14 @@ from pathlib import Path
 
 from hardware.errors import BrokenInput, OutputError
 from hardware.evidence.merge import LARGEST_MERGE, merge_evidence
-from hardware.evidence.record import CheckLine, Outcome, RunLine, from_dict
+from hardware.evidence.record import CheckLine, RunLine
+from hardware.evidence.store import read_folder
 from hardware.plain_text import size_text
 from hardware.testing.progress import Progress
 from hardware.testing.suite_file import SuiteFile
 from hardware.whole_file import work_folder
 
-from .lab_answers import Look
+from .lab_line import Answer
 
 _SHARE = 10
 """Each merge looks at every line again: ten times as long as one took passes before the next."""
@@ -35,39 +34,30 @@ class LabEvidence:
         self._suites = {suite.cell.id: suite for suite in suites}
         self._progress = progress
         self._not_before = 0.0
-        self._told: dict[str, int] = {}
         self._planned: set[str] = set()
+        self._began: dict[str, str] = {}
         self._over: set[str] = set()
-        self._lines: dict[tuple[str, str], list[CheckLine]] = {}
         self.run_lines: dict[str, RunLine] = {}
 
-    def begin_with(self, names: Sequence[str]) -> None:
-        """Go on with those of a run's files that lie here already: a command before this one may have taken them
-        in."""
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                (self._spool / name).write_bytes((self._folder / name).read_bytes())
+    def sizes(self) -> dict[str, int]:
+        """How much of each file has come, in bytes."""
+        return {path.name: path.stat().st_size for path in self._spool.glob("*.jsonl")}
 
-    def have(self) -> dict[str, tuple[int, str]]:
-        """How much of each file has come, in bytes, and its digest."""
-        files = {path.name: path.read_bytes() for path in self._spool.glob("*.jsonl")}
-        return {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()}
-
-    def take(self, look: Look) -> None:
+    def take(self, look: Answer) -> None:
         """Keep what came, and where it is whole, take it in. Raises `BrokenInput` where it fits nothing."""
-        sizes = {path.name: path.stat().st_size for path in self._spool.glob("*.jsonl")}
-        if sum(sizes.values()) + sum(len(data) for _, _, data in look.parts) > LARGEST_MERGE:
+        sizes = self.sizes()
+        if sum(sizes.values()) + sum(len(data) for _, _, data in look["parts"]) > LARGEST_MERGE:
             raise BrokenInput(
                 f"the evidence of {self._host} is refused",
                 why=f"it is more than {size_text(LARGEST_MERGE)}",
             )
-        for name, at, data in look.parts:
-            if at not in (0, sizes.get(name, 0)):  # 0: what lies here isn't how it begins there
+        for name, at, data in look["parts"]:
+            if at != sizes.get(name, 0):
                 raise BrokenInput(f"the evidence of {self._host} is refused", why=f"{name} has a gap")
-            with (self._spool / name).open("ab" if at else "wb") as file:
+            with (self._spool / name).open("ab") as file:
                 file.write(data)
-        if look.whole:
-            self._merge(at_once=not look.is_running)
+        if look["whole"]:
+            self._merge(at_once=look["state"] != "running")
 
     def _merge(self, *, at_once: bool) -> None:
         started = time.monotonic()
@@ -75,40 +65,31 @@ class LabEvidence:
             return
         merge_evidence(self._spool, self._folder)
         self._not_before = time.monotonic() + _SHARE * (time.monotonic() - started)
-        lines = [line for path in sorted(self._spool.glob("*.jsonl")) for line in self._new_lines(path)]
-        for line in sorted(lines, key=lambda one: one.started_at):
-            self._tell(line)
+        self._tell()
 
-    def _new_lines(self, path: Path) -> Iterator[RunLine | CheckLine]:
-        """The lines that were taken in since the last time; the merge has held each against the schema."""
-        with path.open("rb") as file:
-            file.seek(self._told.get(path.name, 0))
-            whole, middle, _ = file.read().rpartition(b"\n")
-        self._told[path.name] = self._told.get(path.name, 0) + len(whole) + len(middle)
-        for text in whole.splitlines() if middle else ():
-            line = from_dict(json.loads(text))
-            if isinstance(line, RunLine | CheckLine):
-                yield line
-
-    def _tell(self, line: RunLine | CheckLine) -> None:
-        if isinstance(line, RunLine):
-            self.run_lines[line.run_id] = line
-            new = {one.cell_id for one in line.plan if one.cell_id in self._suites} - self._planned
-            self._planned |= new
-            if new:
-                self._progress.planned(len(new))
-            return
-        suite = self._suites.get(line.cell_id)
-        if suite is None or line.cell_id in self._over:
-            return
-        lines = self._lines.setdefault((line.run_id, line.cell_id), [])
-        lines.append(line)
-        left = [check for check in suite.checks if check not in {one.check_name for one in lines}]
-        if left:
-            self._progress.began(suite, left[0])
-        else:
-            self._over.add(line.cell_id)
-            self._progress.ended(suite, Counter(Outcome(one.outcome) for one in lines))
+    def _tell(self) -> None:
+        """Tell what is new since the last time; the merge has held each line against the schema."""
+        found = read_folder(self._spool)
+        self.run_lines = {run.run_id: run for run in found.runs}
+        planned = {one.cell_id for run in found.runs for one in run.plan if one.cell_id in self._suites}
+        if new := planned - self._planned:
+            self._progress.planned(len(new))
+        self._planned = planned
+        by_run: dict[tuple[str, str], list[CheckLine]] = {}
+        for line in sorted(found.checks, key=lambda one: one.started_at):
+            by_run.setdefault((line.run_id, line.cell_id), []).append(line)
+        for (_, cell), lines in by_run.items():
+            suite = self._suites.get(cell)
+            if suite is None or cell in self._over:
+                continue
+            done = {one.check_name for one in lines}
+            left = next((check for check in suite.checks if check not in done), None)
+            if left is None:
+                self._over.add(cell)
+                self._progress.ended(suite, Counter(one.outcome for one in lines))
+            elif self._began.get(cell) != left:
+                self._began[cell] = left
+                self._progress.began(suite, left)
 
     def runs(self, told: Mapping[str, str]) -> dict[str, str]:
         """By cell the run that speaks for it: the one that the lab named, else the newest that planned it. Cells that

@@ -1,7 +1,8 @@
 """A lab machine that is asked over ssh: one command for each request, whose answers are lines of JSON.
 
-What comes back was written by another machine: every length is limited, and nothing in it is believed here. A line
-that breaks is told as that and tried again; every request may be made twice.
+A host is data: it is never code, nor an option of ssh. What comes back was written by another machine: every length
+is limited, and nothing in it is believed here. A line that breaks is told as that and tried again; every request may
+be made twice.
 """
 
 from __future__ import annotations
@@ -10,23 +11,39 @@ import collections
 import contextlib
 import json
 import os
+import queue
+import re
 import secrets
+import shlex
+import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from hardware.errors import BrokenInput, UsageError
+from hardware.errors import BrokenInput, UsageError, echo
 from hardware.plain_text import one_line
 from hardware.process import PIPED, Child
 from hardware.untrusted import parsed_json
 
-from .lab_host import LabHost
+SSH_VARIABLE = "HWCOMPAT_SSH"
+"""What stands for `ssh`, with options, as a shell takes it: `ssh -F other_config`."""
 
-PATIENCE_S = 600.0
-"""A reboot takes minutes, and so does a network that changes its mind."""
+DEFAULT_FOLDER = ".cache/hwcompat/lab"
+
+_HOST = re.compile(r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9._+-]{0,63})@)?(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{0,252})")
+_OPTIONS = (
+    *("BatchMode=yes", "ConnectTimeout=20", "ServerAliveInterval=10", "ServerAliveCountMax=3"),
+    *("ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "RequestTTY=no", "LogLevel=ERROR"),
+)
+"""Nobody is asked for passwords in the middle of a run, a line that is dead ends within half a minute, and the lab
+gets neither keys nor ports of this machine. All else is as the user's configuration says."""
+
+_BOOT = "import sys; del sys.path[0]; exec(sys.stdin.buffer.read(int(sys.argv[1])))"
+"""The folder that ssh begins in is no place to import from."""
+
 ANSWER_S = 60.0
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
@@ -54,6 +71,55 @@ _REASONS = (
 Answer = Mapping[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LabHost:
+    """A machine that ssh reaches by `name`, the `folder` that is ours there (below the home folder unless it begins
+    with a slash), and the `python` that runs suites there."""
+
+    name: str
+    folder: str = DEFAULT_FOLDER
+    python: str = "python3"
+
+    @classmethod
+    def parse(cls, text: str, python: str = "python3") -> LabHost:
+        """The host that `[user@]name[:folder]` means. Raises `UsageError` for what could be anything else."""
+        name, _, folder = text.partition(":")
+        folder = folder.removeprefix("~/").rstrip("/")
+        if not _HOST.fullmatch(name):
+            raise UsageError(
+                f"{echo(text)} is no host",
+                why="letters, digits, '.', '_' and '-' make its name, and it begins with a letter or a digit",
+                fix="For example: --host user@lab or --host lab:/data/hwcompat. Ports, keys and jumps belong into "
+                "the configuration of ssh, under a name of their own.",
+            )
+        if not _is_path(folder or DEFAULT_FOLDER) or ".." in folder.split("/"):
+            raise UsageError(f"{echo(folder)} is no folder to work in", fix="For example: --host lab:/data/hwcompat")
+        python = python.removeprefix("~/")  # ssh begins in the home folder
+        if not _is_path(python):
+            raise UsageError(f"{echo(python)} is no Python", fix="For example: --host-python miniconda3/bin/python")
+        return cls(name=name, folder=folder or DEFAULT_FOLDER, python=python)
+
+    def command(self, length: int, token: str) -> list[str]:
+        """The words that run, on that machine, a Python program of `length` bytes that is sent first. Raises
+        `UsageError` where there is no ssh here."""
+        try:
+            own = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
+        except ValueError as error:
+            raise UsageError(f"{SSH_VARIABLE} can't be taken apart", why=str(error)) from error
+        if not own or shutil.which(own[0]) is None:
+            raise UsageError(
+                f"{echo(own[0] if own else '')} isn't installed here",
+                why="a lab machine is reached by OpenSSH's client",
+                fix=f"Install it (Debian, Ubuntu: openssh-client), or say in {SSH_VARIABLE} where it is.",
+            )
+        options = [word for option in _OPTIONS for word in ("-o", option)]
+        return [*own, *options, "--", self.name, shlex.join([self.python, "-c", _BOOT, str(length), token])]
+
+
+def _is_path(text: str) -> bool:
+    return bool(text) and text.isprintable() and not text.startswith("-") and len(text) <= 1000
+
+
 class LineDropped(Exception):
     """The connection broke, or was never made; the text says why. `told` is what ssh and the other side said."""
 
@@ -66,14 +132,6 @@ class LineLost(Exception):
     """The line broke and didn't come back in time; the text says why."""
 
 
-@dataclass(kw_only=True)
-class Traffic:
-    """Bytes that were sent and received, over all connections."""
-
-    sent: int = 0
-    received: int = 0
-
-
 class LabMachine:
     """Answers requests, over as many connections as it takes.
 
@@ -82,10 +140,11 @@ class LabMachine:
     """
 
     def __init__(
-        self, host: LabHost, *, patience_s: float = PATIENCE_S, on_note: Callable[[str], None] = lambda _text: None
+        self, host: LabHost, *, patience_s: float = 600.0, on_note: Callable[[str], None] = lambda _text: None
     ) -> None:
         self.host = host
-        self.traffic = Traffic()
+        self.sent = self.received = 0
+        """Bytes, over all connections."""
         self._patience_s = patience_s
         self._on_note = on_note
         self._was_reached = False
@@ -107,24 +166,21 @@ class LabMachine:
             values, payload = request()
             asked = {"verb": verb, "folder": self.host.folder, **values}
             try:
-                with contextlib.closing(_answers(self.host, asked, payload, limit_s, self.traffic)) as answers:
+                with contextlib.closing(self._answers(asked, payload, limit_s)) as answers:
                     for answer in answers:
-                        self._is_reached()
+                        self._was_reached = True
+                        if self._broke_at is not None:
+                            self._broke_at = None
+                            self._on_note(f"the line to {self.host.name} is back")
                         if why := answer.get("refused"):
                             raise UsageError(f"{self.host.name} can't do that ({verb})", why=one_line(str(why)))
                         yield answer
             except LineDropped as error:
                 self._wait(error)
 
-    def _is_reached(self) -> None:
-        self._was_reached = True
-        if self._broke_at is not None:
-            self._broke_at = None
-            self._on_note(f"the line to {self.host.name} is back")
-
     def _wait(self, error: LineDropped) -> None:
         if not self._was_reached:
-            raise refused(self.host, error) from error
+            raise _refused(self.host, error) from error
         if self._broke_at is None and self._patience_s:
             self._broke_at, self._wait_s = time.monotonic(), _FIRST_WAIT_S
             self._on_note(
@@ -137,83 +193,66 @@ class LabMachine:
         time.sleep(min(self._wait_s, left_s))
         self._wait_s = min(self._wait_s * 2, _LONGEST_WAIT_S)
 
-
-def _answers(
-    host: LabHost, asked: Mapping[str, Any], payload: bytes, limit_s: float, traffic: Traffic
-) -> Generator[Answer, None, None]:
-    """Run one command of ssh and give its answers until the line is over, which is always `LineDropped`."""
-    source, token = _AGENT.read_bytes(), f"hwcompat-{secrets.token_hex(8)}"
-    told: collections.deque[bytes] = collections.deque(maxlen=4)
-    process = Child(host.command(len(source), token), stdin=PIPED, stdout=PIPED, stderr=PIPED)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    listener = threading.Thread(target=_listen, args=(process.stderr, told), daemon=True)
-    listener.start()
-    try:
+    def _answers(self, asked: Mapping[str, Any], payload: bytes, limit_s: float) -> Generator[Answer, None, None]:
+        """Run one command of ssh and give its answers until the line is over, which is always `LineDropped`."""
+        source, token = _AGENT.read_bytes(), f"hwcompat-{secrets.token_hex(8)}"
+        process = Child(self.host.command(len(source), token), stdin=PIPED, stdout=PIPED, stderr=PIPED)
         data = source + json.dumps(asked).encode() + b"\n" + payload
-        with _killed_after(limit_s, process), contextlib.suppress(OSError):
-            process.stdin.write(data)
-            process.stdin.close()
-        traffic.sent += len(data)
-        is_late = _skip_noise(process, token, limit_s, host)
-        while not is_late:
-            with _killed_after(limit_s, process) as late:
-                line = process.stdout.readline(_LONGEST_ANSWER)
-            is_late = late.is_set()
-            if not line.endswith(b"\n") and len(line) < _LONGEST_ANSWER:
-                break
-            traffic.received += len(line)
-            yield _answer(host, line)
-        process.end()
-        listener.join(timeout=1)
+        told: collections.deque[bytes] = collections.deque(maxlen=4)
+        lines: queue.Queue[bytes] = queue.Queue(maxsize=4)
+        writer, _, listener = (
+            _begun(_give, process.stdin, data),
+            _begun(_read, process.stdout, lines),
+            _begun(_listen, process.stderr, told),
+        )
+        writer.join(timeout=limit_s)
+        self.sent += len(data)
+        silent, noise, is_greeted = "the line broke", 0, False
+        try:
+            while line := lines.get(timeout=limit_s):
+                if is_greeted:
+                    if not line.endswith(b"\n") and len(line) < _LONGEST_ANSWER:
+                        break
+                    self.received += len(line)
+                    yield _answer(self.host, line)
+                elif line.strip() == token.encode():
+                    is_greeted = True
+                elif (noise := noise + len(line)) > _MOST_NOISE:
+                    raise _no_answer(self.host, "more than 64 KiB were printed before anything answered")
+        except queue.Empty:
+            silent = f"nothing came for {limit_s:.0f} s"
+        finally:
+            process.end()
+            listener.join(timeout=1)
         text = b"".join(told).decode(errors="replace")
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
-        silent = f"nothing came for {limit_s:.0f} s" if is_late else "the line broke"
+        last = next((one for one in reversed(text.splitlines()) if one.strip()), "")
         raise LineDropped(one_line(last) or silent, text)
-    finally:
-        process.end()
-        listener.join(timeout=1)
-        for stream in (process.stdin, process.stdout, process.stderr):
-            with contextlib.suppress(OSError):  # what was left to be flushed goes nowhere
-                stream.close()
 
 
-@contextlib.contextmanager
-def _killed_after(limit_s: float, process: Child) -> Iterator[threading.Event]:
-    """End a process that takes longer than the block may; the event says so."""
-    late = threading.Event()
+def _begun(work: Callable[..., None], *given: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, args=given, daemon=True)
+    thread.start()
+    return thread
 
-    def end() -> None:
-        late.set()
-        process.end()
 
-    timer = threading.Timer(limit_s, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield late
-    finally:
-        timer.cancel()
+def _give(stream: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(OSError), stream:  # it may end before it has read all
+        stream.write(data)
+
+
+def _read(stream: IO[bytes], lines: queue.Queue[bytes]) -> None:
+    """Each line as it comes, then an empty one: the line is over."""
+    with contextlib.suppress(OSError, ValueError), stream:
+        while line := stream.readline(_LONGEST_ANSWER):
+            lines.put(line)
+    lines.put(b"")
 
 
 def _listen(stream: IO[bytes], told: collections.deque[bytes]) -> None:
     """Keep the end of what ssh and the other side complain about."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError), stream:
         while data := os.read(stream.fileno(), 1024):
             told.append(data)
-
-
-def _skip_noise(process: Child, token: str, limit_s: float, host: LabHost) -> bool:
-    """Read until something answers, or the line is over; returns whether it was silent for too long."""
-    assert process.stdout
-    left = _MOST_NOISE
-    with _killed_after(limit_s, process) as late:
-        while (line := process.stdout.readline(_MOST_NOISE)).strip() != token.encode() and line:
-            left -= len(line)
-            if left < 0:
-                raise _no_answer(host, "more than 64 KiB were printed before anything answered")
-    return late.is_set()
 
 
 def _answer(host: LabHost, line: bytes) -> Answer:
@@ -232,15 +271,11 @@ def _no_answer(host: LabHost, why: str) -> BrokenInput:
     return BrokenInput(f"what {host.name} answered can't be used", why=why)
 
 
-def refused(host: LabHost, error: LineDropped) -> UsageError:
+def _refused(host: LabHost, error: LineDropped) -> UsageError:
     """The error for a host that was never reached: why, and what to do."""
-    what = f"{host.name} cannot be used"
-    for sign, why, fix in _REASONS:
-        if sign in error.told:
-            return UsageError(what, why=f"{why} ({one_line(_line_with(error.told, sign), longest=160)})",
-                              fix=fix.format(name=host.name))  # fmt: skip
-    return UsageError(what, why=str(error), fix=f"This must work first: ssh -o BatchMode=yes {host.name} true")
-
-
-def _line_with(text: str, sign: str) -> str:
-    return next(line for line in text.splitlines() if sign in line)
+    why, fix = str(error), "This must work first: ssh -o BatchMode=yes {name} true"
+    for sign, reason, what_to_do in _REASONS:
+        if line := next((line for line in error.told.splitlines() if sign in line), ""):
+            why, fix = f"{reason} ({one_line(line, longest=160)})", what_to_do
+            break
+    return UsageError(f"{host.name} cannot be used", why=why, fix=fix.format(name=host.name))

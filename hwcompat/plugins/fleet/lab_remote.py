@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
-import glob
 import hashlib
 import importlib.metadata
 import io
@@ -23,6 +22,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 _IDLE_S = 300
@@ -62,29 +62,26 @@ class _Lab:
     a method that gives its answers."""
 
     def __init__(self, folder: str) -> None:
-        self.folder = _below_home(folder)
-        self.evidence = os.path.join(self.folder, "evidence")
+        self.folder = Path.home() / folder
+        self.evidence = self.folder / "evidence"
         self._first_lines: dict[str, tuple[bool, list[str]]] = {}
 
-    def path(self, *names: str) -> str:
-        return os.path.join(self.folder, *names)
+    def of_run(self, key: str) -> Path:
+        return self.folder / "runs" / key
 
     def hello(self, asked: Plain, data: bytes) -> Iterator[Plain]:
         """What is here, before anything is written, and what became of a run."""
-        there = self.folder
-        while not os.path.exists(there):
-            there = os.path.dirname(there)
+        there = next(one for one in (self.folder, *self.folder.parents) if one.exists())
         yield {
             "python": platform.python_version(),
             "executable": sys.executable,
             "system": platform.system(),
-            "folder": self.folder,
-            "writable": os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK),
+            "folder": str(self.folder),
+            "writable": there.is_dir() and os.access(there, os.W_OK | os.X_OK),
             "free_bytes": shutil.disk_usage(there).free,
             "packages": {name: _version(name) for name in asked["packages"]},
-            "missing": [one for one in asked["archives"] if not os.path.isdir(self.path(one))],
-            "no_folders": [name for name in asked["checkpoints"] if not os.path.isdir(_below_home(name))],
-            "files": self._files(asked["key"]),
+            "missing": [one for one in asked["archives"] if not (self.folder / one).is_dir()],
+            "no_folders": [name for name in asked["checkpoints"] if not (Path.home() / name).is_dir()],
             **self._state(asked["key"]),
         }
 
@@ -94,25 +91,25 @@ class _Lab:
             archive, data = data[: one["size"]], data[one["size"] :]
             if hashlib.sha256(archive).hexdigest() != one["sha256"]:
                 raise _Refused("what arrived isn't what was sent")
-            place = self.path(one["place"])
-            os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-            part = f"{place}.{os.getpid()}.part"
+            place = self.folder / one["place"]
+            part = Path(f"{place}.{os.getpid()}.part")
+            part.mkdir(parents=True)
             try:
                 _unpack(archive, part)
                 if one["package"]:
-                    os.symlink(self.path(one["package"], "hardware"), os.path.join(part, "hardware"))
-                if not os.path.isdir(place):
-                    os.rename(part, place)
+                    (part / "hardware").symlink_to(self.folder / one["package"] / "hardware")
+                if not place.is_dir():
+                    part.rename(place)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
 
     def inventory(self, asked: Plain, data: bytes) -> Iterator[Plain]:
         """What this machine's tools say, as files by name: the inventory is made of them at home."""
         self._put(asked["archives"], data)
-        record = self.path(f"recording.{os.getpid()}")
+        record = self.folder / f"recording.{os.getpid()}"
         try:
             done = subprocess.run(
-                [sys.executable, "-c", _RECORD, self.path(asked["package"]), record],
+                [sys.executable, "-c", _RECORD, str(self.folder / asked["package"]), str(record)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -120,33 +117,27 @@ class _Lab:
             )
             if done.returncode:
                 raise _Refused(done.stderr.decode(errors="replace")[-1000:])
-            found = {}
-            for folder, _, names in os.walk(record):
-                for name in names:
-                    path = os.path.join(folder, name)
-                    with open(path, encoding="utf-8") as file:
-                        found[os.path.relpath(path, record)] = file.read()
-            yield {"files": found}
+            files = [path for path in record.rglob("*") if path.is_file()]
+            yield {"files": {path.relative_to(record).as_posix(): _read(path) for path in files}}
         finally:
             shutil.rmtree(record, ignore_errors=True)
 
     def _state(self, key: str) -> Plain:
         """`none`, `running`, `ended` with its code, `gone` (no end was written), or `busy` with another run."""
-        own = self.path("runs", key)
-        if told := _read(os.path.join(own, "exit")):
-            collected = os.path.exists(os.path.join(own, "collected"))
-            return {"state": "ended", "code": int(told), "collected": collected}
+        own = self.of_run(key)
+        if told := _read(own / "exit"):
+            return {"state": "ended", "code": int(told), "collected": (own / "collected").exists()}
         if self._is_live():
-            current = _read(self.path("current"))
+            current = _read(self.folder / "current")
             if current == key:
                 return {"state": "running"}
-            other = _table(self.path("runs", current, "run.json"))
+            other = _table(self.of_run(current) / "run.json")
             return {"state": "busy", "command": other.get("command", ""), "since": other.get("started_at", "")}
-        return {"state": "gone" if os.path.exists(os.path.join(own, "run.json")) else "none"}
+        return {"state": "gone" if (own / "run.json").exists() else "none"}
 
     def _is_live(self) -> bool:
         try:
-            with open(self.path("lock"), "rb") as file:
+            with open(self.folder / "lock", "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False
@@ -156,18 +147,17 @@ class _Lab:
 
     def run(self, asked: Plain, data: bytes) -> Iterator[Plain]:
         """Start a run where that is asked for, and give what is new of its evidence until it is over. Its state is
-        read first: of an ended run all is there. `have` says what is at home, by length and digest."""
+        read first: of an ended run all is there. `have` says how much of each file is at home."""
         if asked["start"]:
             self._put(asked["archives"], data)
             self._start(asked)
-        sizes = {name: size for name, (size, digest) in asked["have"].items() if self._begins(name, size, digest)}
-        said = 0.0
+        sizes, said = asked["have"], 0.0
         while True:
             state = self._state(asked["key"])
             parts, room, whole = [], _MOST_BYTES, True
             for name in self._files(asked["key"]):
                 at = sizes.get(name, 0)
-                with open(os.path.join(self.evidence, name), "rb") as file:
+                with open(self.evidence / name, "rb") as file:
                     file.seek(at)
                     new = file.read(room)
                     whole = whole and not file.read(1)
@@ -178,69 +168,61 @@ class _Lab:
             is_over = whole and state["state"] != "running"
             if parts or is_over or time.monotonic() > said + _SAY_S:
                 said = time.monotonic()
-                yield {**state, "parts": parts, "whole": whole, **(self._end(asked["key"]) if is_over else {})}
+                answer = {**state, "parts": parts, "whole": whole}
+                if is_over:
+                    own = self.of_run(asked["key"])
+                    answer["log"] = _read(own / "log")[-_LOG_TAIL:]
+                    answer["result"] = _table(own / "result.json")
+                yield answer
             if is_over:
                 return
             time.sleep(_LOOK_S)
 
-    def _end(self, key: str) -> Plain:
-        own = self.path("runs", key)
-        return {
-            "log": _read(os.path.join(own, "log"))[-_LOG_TAIL:],
-            "result": _table(os.path.join(own, "result.json")),
-        }
-
-    def _begins(self, name: str, size: int, digest: str) -> bool:
-        """Whether a file here begins as the one at home does."""
-        try:
-            with open(os.path.join(self.evidence, os.path.basename(name)), "rb") as file:
-                return hashlib.sha256(file.read(size)).hexdigest() == digest
-        except FileNotFoundError:
-            return False
-
     def _start(self, asked: Plain) -> None:
         """Start the run, detached, unless one goes on. With `again` what an earlier part of it left counts for it."""
-        own = self.path("runs", asked["key"])
-        os.makedirs(own, mode=0o700, exist_ok=True)
-        with open(self.path("lock"), "ab") as lock:
+        own = self.of_run(asked["key"])
+        own.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / "lock", "ab") as lock:
             if not self._take(lock.fileno()) or self._ended_since(own):
                 return
-            before = _table(os.path.join(own, "run.json")) if asked["again"] else {}
+            before = _table(own / "run.json") if asked["again"] else {}
             about = {
                 "command": asked["command"],
                 "started_at": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
                 "before": before.get("before", self._names()),
             }
-            _write(self.path("current"), asked["key"])
+            _write(self.folder / "current", asked["key"])
             for name in ("exit", "end.json", "collected", "result.json", "pid"):
                 with contextlib.suppress(FileNotFoundError):
-                    os.remove(os.path.join(own, name))
-            _write(os.path.join(own, "run.json"), json.dumps(about))
+                    (own / name).unlink()
+            _write(own / "run.json", json.dumps(about))
             child = os.fork()
             if child == 0:
                 self._supervise(asked, own, lock.fileno())
-        while not os.path.exists(os.path.join(own, "pid")):
+        while not (own / "pid").exists():
             if os.waitpid(child, os.WNOHANG) != (0, 0):
-                raise _Refused(_read(os.path.join(own, "log"))[-1000:] or "the run couldn't be started")
+                raise _Refused(_read(own / "log")[-1000:] or "the run couldn't be started")
             time.sleep(0.01)
 
-    def _supervise(self, asked: Plain, own: str, lock: int) -> None:
+    def _supervise(self, asked: Plain, own: Path, lock: int) -> None:
         """Run in a process without a terminal and without the line, and write with which code it ended. Never
         returns."""
         try:
-            _detach(os.path.join(own, "log"))
-            checkpoints = [word for name in asked["checkpoints"] for word in ("--checkpoint", _below_home(name))]
-            where = ["--evidence", self.evidence, "--result", os.path.join(own, "result.json")]
+            _detach(own / "log")
+            checkpoints = [
+                word for name in asked["checkpoints"] for word in ("--checkpoint", str(Path.home() / name))
+            ]
+            where = ["--evidence", str(self.evidence), "--result", str(own / "result.json")]
             run = subprocess.Popen(
                 [sys.executable, "run.py", *asked["words"], *checkpoints, *where],
-                cwd=self.path(asked["bundle"]),
-                env={"HWCOMPAT_CACHE": self.path("cache"), **os.environ},
+                cwd=self.folder / asked["bundle"],
+                env={"HWCOMPAT_CACHE": str(self.folder / "cache"), **os.environ},
                 pass_fds=[lock],  # what it started may outlive this process, and is told by the lock too
             )
-            _write(os.path.join(own, "pid"), str(run.pid))
+            _write(own / "pid", str(run.pid))
             code = run.wait()
-            _write(os.path.join(own, "end.json"), json.dumps({"names": self._names()}))  # others' may follow
-            _write(os.path.join(own, "exit"), str(code))
+            _write(own / "end.json", json.dumps({"names": self._names()}))  # others' may follow
+            _write(own / "exit", str(code))
         except BaseException as error:  # whoever asked reads it in the log
             os.write(2, f"{type(error).__name__}: {error}".encode())
         os._exit(0)
@@ -252,27 +234,27 @@ class _Lab:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
-            own = self.path("runs", _read(self.path("current")))
-            if os.path.exists(os.path.join(own, "pid")) and not os.path.exists(os.path.join(own, "exit")):
+            own = self.of_run(_read(self.folder / "current"))
+            if (own / "pid").exists() and not (own / "exit").exists():
                 return False
             time.sleep(_LOOK_S)
         return False
 
-    def _ended_since(self, own: str) -> bool:
+    def _ended_since(self, own: Path) -> bool:
         """Whether the run came to its end while the lock was waited for, by another's doing: it isn't run twice."""
-        told = _read(os.path.join(own, "exit"))
-        return bool(told) and int(told) >= 0 and not os.path.exists(os.path.join(own, "collected"))
+        told = _read(own / "exit")
+        return bool(told) and int(told) >= 0 and not (own / "collected").exists()
 
     def _names(self) -> list[str]:
-        return sorted(map(os.path.basename, glob.glob(os.path.join(glob.escape(self.evidence), "*.jsonl"))))
+        return sorted(path.name for path in self.evidence.glob("*.jsonl"))
 
     def _files(self, key: str) -> list[str]:
         """Names of the run's files, and of those of runs that it goes on with: the ones that hold a plan first, so
         that no end is read before all that it seals."""
-        own = self.path("runs", key)
-        names: list[str] = _table(os.path.join(own, "end.json")).get("names") or self._names()
-        before = set(_table(os.path.join(own, "run.json")).get("before", []))
-        result = _table(os.path.join(own, "result.json"))
+        own = self.of_run(key)
+        names: list[str] = _table(own / "end.json").get("names") or self._names()
+        before = set(_table(own / "run.json").get("before", []))
+        result = _table(own / "result.json")
         wanted = {_run_of(name) for name in names if name not in before} | set(result.get("runs", {}).values())
         size = 0
         while size != len(wanted):
@@ -284,7 +266,7 @@ class _Lab:
     def _first_line(self, name: str) -> tuple[bool, list[str]]:
         """Whether a file begins with a plan, and the runs that it resumes."""
         if name not in self._first_lines:
-            with open(os.path.join(self.evidence, name), "rb") as file:
+            with open(self.evidence / name, "rb") as file:
                 line = file.readline()
             if not line.endswith(b"\n"):
                 return False, []
@@ -297,7 +279,7 @@ class _Lab:
 
     def stop(self, asked: Plain, data: bytes) -> Iterator[Plain]:
         """Ask the run to end; it records what it cut off."""
-        pid = _read(self.path("runs", asked["key"], "pid"))
+        pid = _read(self.of_run(asked["key"]) / "pid")
         if pid and self._state(asked["key"])["state"] == "running":
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGTERM)
@@ -306,11 +288,11 @@ class _Lab:
     def collected(self, asked: Plain, data: bytes) -> Iterator[Plain]:
         """All of the run's evidence is at home: asked for again, it runs anew."""
         with contextlib.suppress(FileNotFoundError):  # it was never started
-            _write(self.path("runs", asked["key"], "collected"), "")
+            _write(self.of_run(asked["key"]) / "collected", "")
         yield {}
 
 
-def _detach(log: str) -> None:
+def _detach(log: Path) -> None:
     os.setsid()
     signal.alarm(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -319,18 +301,12 @@ def _detach(log: str) -> None:
         os.dup2(there, here)
 
 
-def _unpack(data: bytes, folder: str) -> None:
+def _unpack(data: bytes, folder: Path) -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for name in archive.namelist():
             if name.startswith("/") or ".." in name.split("/"):
                 raise _Refused(f"{name!r} is no name of a file")
-            os.makedirs(os.path.join(folder, os.path.dirname(name)), exist_ok=True)
-            with open(os.path.join(folder, name), "wb") as file:
-                file.write(archive.read(name))
-
-
-def _below_home(name: str) -> str:
-    return os.path.join(os.path.expanduser("~"), name)
+        archive.extractall(folder)
 
 
 def _run_of(name: str) -> str:
@@ -344,24 +320,22 @@ def _version(name: str) -> str:
         return ""
 
 
-def _read(path: str) -> str:
+def _read(path: Path) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
 
-def _table(path: str) -> Plain:
+def _table(path: Path) -> Plain:
     found: Plain = json.loads(_read(path) or "{}")
     return found
 
 
-def _write(path: str, text: str) -> None:
-    part = f"{path}.{os.getpid()}.part"
-    with open(part, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(part, path)
+def _write(path: Path, text: str) -> None:
+    part = Path(f"{path}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
 
 
 def main(token: str) -> None:

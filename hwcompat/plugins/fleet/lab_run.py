@@ -1,4 +1,5 @@
-"""Runs suites on a lab machine and concludes here: copied once, started detached, fetched as it grows.
+"""What a lab machine is asked for: its inventory, and runs of suites, copied once, started detached, fetched as they
+grow and concluded from here.
 
 A line that breaks costs nothing but time, and a command that was killed finds its run again when it is given anew.
 """
@@ -6,92 +7,158 @@ A line that breaks costs nothing but time, and a command that was killed finds i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 from generators.job import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs
+from generators.options import Options
+from generators.suites.bundle import bundle_files, package_part, zipped
 from hardware.changes import refuse_changes
-from hardware.detection import HardwareInfo
-from hardware.errors import UsageError
+from hardware.detection import HardwareInfo, detect
+from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.versions import versions_of
+from hardware.front_door import note
 from hardware.plain_text import one_line, size_text
-from hardware.testing.progress import Progress
+from hardware.recording import ReplayedMachine
+from hardware.untrusted import reason_of
+from reports.progress_bar import progress_on
 
-from .lab_answers import NEEDED_PACKAGES, Look, is_dead, last_words, read_greeting, read_look, refuse_unready
+from .lab_answers import NEEDED_PACKAGES, is_dead, last_words, read_greeting, read_look, refuse_unready
 from .lab_evidence import LabEvidence, opened_evidence
-from .lab_host import LabHost
-from .lab_line import PATIENCE_S, Answer, LabMachine, LineLost
-from .lab_parts import Packed, key_of, packed_bundle, packed_package
+from .lab_line import Answer, LabHost, LabMachine, LineLost
+
+if TYPE_CHECKING:
+    from generators.project.project_run import ProjectRun
 
 MOST_RESTARTS = 2
 """A run that is killed three times is told as that."""
 
 _LIMIT_S = 90.0
+_RECORDING_S = 120.0
+_MOST_FILES = 10_000
+_DIGITS = 16
+_FETCH = "It goes on there, and the same command fetches the rest."
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabRequest:
-    """How suites are to run there: what `run.py` of a bundle takes. `checkpoints` are folders of that machine."""
+class Packed:
+    """A zip archive that is sent once, and the folder that it becomes there, named by its hash; a bundle lies beside
+    the `package` that it was packed with."""
 
-    machine: str = ""
-    timeout_s: float | None = None
-    jobs: int | None = None
-    allow_fallback: bool = False
-    resume: bool = False
-    checkpoints: Sequence[str] = ()
+    place: str
+    data: bytes
+    package: str = ""
 
-    def words(self, written: Sequence[WrittenSuite]) -> list[str]:
-        """The words for `run.py`, but for `--resume`: whether it is a run's first part doesn't make it another."""
-        words = [
-            word for device in sorted({str(one.planned.device) for one in written}) for word in ("--device", device)
-        ]
-        words += ["--machine", self.machine] if self.machine else []
-        words += ["--timeout", str(self.timeout_s)] if self.timeout_s else []
-        words += ["--jobs", str(self.jobs)] if self.jobs else []
-        return words + (["--allow-fallback"] if self.allow_fallback else [])
+    @classmethod
+    def of(cls, kind: str, files: Mapping[str, bytes], package: str = "") -> Packed:
+        """Some files by name as an archive of a kind."""
+        files = dict(sorted(files.items()))
+        digest = hashlib.sha256(package.encode())
+        for name, data in files.items():
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+        return cls(place=f"{kind}/{digest.hexdigest()[:_DIGITS]}", data=zipped(files), package=package)
+
+    def told(self) -> dict[str, str | int]:
+        """What the other side has to know to unpack it; the hash tells that it arrived."""
+        digest = hashlib.sha256(self.data).hexdigest()
+        return {"place": self.place, "size": len(self.data), "sha256": digest, "package": self.package}
+
+
+def packed_package() -> Packed:
+    """The package `hardware`: what a suite needs of us where it runs."""
+    return Packed.of("packages", package_part())
+
+
+def inventory_of_host(asked: Options) -> HardwareInfo:
+    """What the machine has that `--host` names. Needs Python 3.11 there and nothing else. Raises `UsageError` where
+    it isn't ready, and `BrokenInput` for a recording that is none."""
+    assert asked.host
+    package = packed_package()
+    lab = LabMachine(LabHost.parse(asked.host, asked.host_python), patience_s=0)
+    try:
+        sent = [package] if greeted(lab, [package], runs=False)["missing"] else []
+        answer = lab.ask(
+            "inventory",
+            package=package.place,
+            archives=[one.told() for one in sent],
+            payload=b"".join(one.data for one in sent),
+            limit_s=_RECORDING_S,
+        )
+    except LineLost as error:
+        raise UsageError(f"{lab.host.name} cannot be used", why=str(error)) from error
+    return _replayed(lab.host.name, answer)
+
+
+def _replayed(name: str, answer: Answer) -> HardwareInfo:
+    try:
+        files = answer.get("files")
+        if not isinstance(files, Mapping) or len(files) > _MOST_FILES:
+            raise ValueError("it is no table of files")
+        with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
+            for file, text in files.items():
+                _write(Path(folder), file, text)
+            return detect(ReplayedMachine(Path(folder)))
+    except (OSError, ValueError) as error:
+        raise BrokenInput(f"the inventory of {name} can't be read", why=reason_of(error)) from error
+
+
+def _write(folder: Path, name: object, text: object) -> None:
+    """One file of the recording; no name leads out of the folder."""
+    parts = PurePosixPath(str(name)).parts
+    if not isinstance(name, str) or not isinstance(text, str) or not parts or parts[0] == "/" or ".." in parts:
+        raise ValueError(f"{ascii(name)[:80]} is no file of a recording")
+    path = folder.joinpath(*parts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def run_in_lab(
+    asked: Options,
+    host_text: str,
     written: Sequence[WrittenSuite],
-    host: LabHost,
     inventory: HardwareInfo,
-    request: LabRequest,
-    *,
-    evidence: Path,
+    project: ProjectRun | None,
     command: str,
-    patience_s: float = PATIENCE_S,
-    progress: Progress | None = None,
-    on_note: Callable[[str], None] = lambda _text: None,
 ) -> JobResult:
-    """Run suites that were written on a host whose `inventory` they were planned with, and conclude for each cell.
+    """Run suites that were written on the host that was named, whose `inventory` they were planned with, and conclude
+    for each cell.
 
     Where the same request runs there, or ended there unseen, that run is followed and none is started. Raises
-    `UsageError` where the host isn't ready, `BrokenInput` where it answers what can't be, `JobInterrupted` where the
-    run was ended before its time, or the line to it didn't come back.
+    `UsageError` where the host isn't ready or the project file has timeouts, `BrokenInput` where it answers what
+    can't be, `JobInterrupted` where the run was ended before its time, or the line to it didn't come back.
     """
+    if project and project.timeouts and not asked.timeout:
+        raise UsageError(
+            "the project file's timeouts aren't passed to another machine",
+            fix="Name one for all checks with --timeout S, which comes before them.",
+        )
+    host = LabHost.parse(host_text, asked.host_python)
     refuse_changes()
-    _refuse_weights(written, host, request)
+    _refuse_weights(written, host, asked.host_checkpoints)
     suites = [read_written(one) for one in written]
-    lab = LabMachine(host, patience_s=patience_s, on_note=on_note)
-    with opened_evidence(host.name, evidence, suites, progress or Progress()) as kept:
-        run = _LabRun(lab, kept, written, request, command, on_note)
+    lab = LabMachine(host, patience_s=asked.host_patience, on_note=note)
+    progress = progress_on(sys.stderr)
+    with opened_evidence(host.name, asked.evidence, suites, progress) as kept:
+        run = _LabRun(lab, kept, written, asked, command)
         run.prepare(inventory)
         try:
             cut = run.follow()
         finally:
-            if progress:
-                progress.closed()
-            sent, received = size_text(lab.traffic.sent), size_text(lab.traffic.received)
-            on_note(f"{sent} were sent to {host.name}, {received} came back")
+            progress.closed()
+            note(f"{size_text(lab.sent)} were sent to {host.name}, {size_text(lab.received)} came back")
     runs = kept.runs(run.told)
     if len(runs) < len(written):
         if cut:  # before there was anything to conclude from
             raise UsageError(cut.how, fix=cut.next_step)
         missing = next(one.planned.cell.id for one in written if one.planned.cell.id not in runs)
         raise UsageError(f"the run on {host.name} left no plan for {missing}", why=run.last_words)
-    result = result_of_runs(written, runs, evidence, inventory)
+    result = result_of_runs(written, runs, asked.evidence, inventory)
     if cut:
         raise JobInterrupted(result, how=cut.how, next_step=cut.next_step)
     return result
@@ -105,32 +172,22 @@ class _Cut:
     next_step: str = "Go on with the same command and --resume."
 
 
-_FETCH = "It goes on there, and the same command fetches the rest."
-
-
 class _LabRun:
     """One run on one lab machine, from what is there to its end."""
 
     def __init__(
-        self,
-        lab: LabMachine,
-        kept: LabEvidence,
-        written: Sequence[WrittenSuite],
-        request: LabRequest,
-        command: str,
-        on_note: Callable[[str], None],
+        self, lab: LabMachine, kept: LabEvidence, written: Sequence[WrittenSuite], asked: Options, command: str
     ) -> None:
         self._lab = lab
         self._name = lab.host.name
         self._kept = kept
         self._written = written
-        self._words = request.words(written)
-        self._checkpoints = request.checkpoints
-        self._resume = request.resume
+        self._words = _words_for(written, asked)
+        self._checkpoints = list(asked.host_checkpoints)
+        self._resume = asked.resume
         self._command = command
-        self._note = on_note
         self._package = packed_package()
-        self._key = key_of(written, [*self._words, *self._checkpoints], self._package)
+        self._key = self._key_of()
         self._bundle = ""
         self._start: dict[str, Any] | None = None
         self._sent: list[Packed] = []
@@ -138,34 +195,37 @@ class _LabRun:
         self.told: dict[str, str] = {}
         self.last_words = ""
 
+    def _key_of(self) -> str:
+        """Names a run by all that decides what it does, so that the same request finds it again: suites, words for
+        run.py, package. What was predicted of it isn't in it, nor whether it is a run's first part."""
+        suites = sorted(
+            (one.planned.cell.id, hashlib.sha256(one.path.read_bytes()).hexdigest()) for one in self._written
+        )
+        decides = [suites, [*self._words, *self._checkpoints], self._package.place]
+        return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:_DIGITS]
+
     def prepare(self, inventory: HardwareInfo) -> None:
-        """See that the machine is ready, and decide whether the run has to be started."""
-        bundle = packed_bundle(self._written, versions_of(inventory), self._package)
+        """See that the machine is ready, and decide whether the run has to be started. Raises `UsageError` for suites
+        of a user's own code."""
+        # The suites as they lie on disk, edited or not, with their sealed predictions.
+        planned = [replace(one.planned, text=one.path.read_text(encoding="utf-8")) for one in self._written]
+        files = bundle_files("lab", planned, versions_of(inventory))
+        bundle = Packed.of("bundles", files, self._package.place)
         self._bundle = bundle.place
         archives = (self._package, bundle)
-        answer = self._lab.ask(
-            "hello",
-            packages=NEEDED_PACKAGES,
-            archives=[one.place for one in archives],
-            checkpoints=list(self._checkpoints),
-            key=self._key,
-        )
-        there = read_greeting(self._name, answer)
-        refuse_unready(self._name, there, runs=True)
+        there = greeted(self._lab, archives, checkpoints=self._checkpoints, key=self._key)
         self._refuse_busy(there)
         self._sent = [one for one in archives if one.place in there["missing"]]
         if there["state"] == "running":
-            self._note(f"this runs on {self._name} already; it is followed and not started again")
+            note(f"this runs on {self._name} already; it is followed and not started again")
         elif is_dead(there):
-            self._note(f"this was cut off on {self._name}; what is left of it runs")
+            note(f"this was cut off on {self._name}; what is left of it runs")
             self._begin(again=True)
         elif there["state"] == "ended" and not there["collected"]:
-            self._note(f"this ended on {self._name} and wasn't fetched yet; nothing runs again")
+            note(f"this ended on {self._name} and wasn't fetched yet; nothing runs again")
         else:
             self._begin(again=False)
-            self._note(f"{len(self._written)} suite(s) run on {self._name}, whether this line holds or not")
-            return
-        self._kept.begin_with(there["files"])
+            note(f"{len(self._written)} suite(s) run on {self._name}, whether this line holds or not")
 
     def _begin(self, *, again: bool) -> None:
         words = [*self._words, *(["--resume"] if again or self._resume else [])]
@@ -177,9 +237,9 @@ class _LabRun:
         asked = {
             "key": self._key,
             "bundle": self._bundle,
-            "checkpoints": list(self._checkpoints),
+            "checkpoints": self._checkpoints,
             "archives": [one.told() for one in sent],
-            "have": self._kept.have(),
+            "have": self._kept.sizes(),
             "start": bool(self._start),
             **(self._start or {}),
         }
@@ -201,12 +261,14 @@ class _LabRun:
         while True:
             try:
                 look = self._looked()
-                if not is_dead(look.told) or self._stopping:
+                if not is_dead(look) or self._stopping:
                     return self._ended(look)
                 if restarts == MOST_RESTARTS:
                     return _Cut(how=f"the run on {self._name} was killed {restarts + 1} times")
                 restarts += 1
-                self._note(f"the run on {self._name} was cut off ({_how(look.told)}); what is left of it runs")
+                code = look.get("code")
+                how = f"signal {-code}" if code else "its machine went down, or it was killed"
+                note(f"the run on {self._name} was cut off ({how}); what is left of it runs")
                 self._begin(again=True)
             except LineLost as error:
                 how = f"the line to {self._name} broke and didn't come back ({error})"
@@ -216,40 +278,62 @@ class _LabRun:
                     return _Cut(how=f"left before the run on {self._name} had ended", next_step=_FETCH)
                 self._stop()
 
-    def _looked(self) -> Look:
+    def _looked(self) -> Answer:
         """Take in what comes until the run is over."""
         with contextlib.closing(self._lab.answers("run", self._request, limit_s=_LIMIT_S)) as answers:
             while True:
                 look = read_look(self._name, next(answers))
-                self._refuse_busy(look.told)
+                self._refuse_busy(look)
                 self._start, self._sent = None, []
                 self._kept.take(look)
-                if look.whole and not look.is_running:
+                if look["whole"] and look["state"] != "running":
                     return look
 
     def _stop(self) -> None:
         self._stopping, self._start = True, None
-        self._note(f"the run on {self._name} is asked to end; Ctrl-C again leaves it as it is")
+        note(f"the run on {self._name} is asked to end; Ctrl-C again leaves it as it is")
         with contextlib.suppress(LineLost):  # the next look says so
             self._lab.ask("stop", key=self._key)
 
-    def _ended(self, look: Look) -> _Cut | None:
-        result = look.told.get("result", {})
+    def _ended(self, look: Answer) -> _Cut | None:
+        result = look.get("result", {})
         self.told = result.get("runs", {})
-        self.last_words = last_words(look.told.get("log", ""))
+        self.last_words = last_words(look.get("log", ""))
         self._lab.ask("collected", key=self._key)
         interrupted = result.get("interrupted") or self._stopping
         return _Cut(how=f"the run on {self._name} was ended before its time") if interrupted else None
 
 
-def _how(state: Answer) -> str:
-    return f"signal {-state['code']}" if state.get("code") else "its machine went down, or it was killed"
+def greeted(
+    lab: LabMachine, archives: Sequence[Packed], *, checkpoints: Sequence[str] = (), key: str = "", runs: bool = True
+) -> Answer:
+    """What a machine says of itself, before anything is copied. `runs`: suites are to run there, for which it needs
+    packages. Raises `UsageError` where it isn't ready."""
+    answer = lab.ask(
+        "hello",
+        packages=NEEDED_PACKAGES,
+        archives=[one.place for one in archives],
+        checkpoints=list(checkpoints),
+        key=key,
+    )
+    there = read_greeting(lab.host.name, answer)
+    refuse_unready(lab.host.name, there, runs=runs)
+    return there
 
 
-def _refuse_weights(written: Sequence[WrittenSuite], host: LabHost, request: LabRequest) -> None:
+def _words_for(written: Sequence[WrittenSuite], asked: Options) -> list[str]:
+    """The words for `run.py` of a bundle, but for `--resume` and for folders of that machine."""
+    words = [word for device in sorted({str(one.planned.device) for one in written}) for word in ("--device", device)]
+    words += ["--machine", asked.machine] if asked.machine else []
+    words += ["--timeout", str(asked.timeout)] if asked.timeout else []
+    words += ["--jobs", str(asked.jobs)] if asked.jobs else []
+    return words + (["--allow-fallback"] if asked.allow_fallback else [])
+
+
+def _refuse_weights(written: Sequence[WrittenSuite], host: LabHost, checkpoints: Sequence[str]) -> None:
     """Nobody's weights are copied over: they have to lie there already."""
     asked = next((one.planned.profile for one in written if one.planned.profile.folder is not None), None)
-    if asked and not request.checkpoints:
+    if asked and not checkpoints:
         raise UsageError(
             f"the weights of {asked.asked} aren't on {host.name} as far as is known",
             why="suites are sent there, and weights never are",

@@ -1,28 +1,49 @@
-"""What the nodes of a fleet say of themselves before anything runs, and what of it a user has to know."""
+"""The nodes of a fleet: what each offers, what a task takes of one, and what is said of them before anything runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hardware.backends.factory import backend_class
 from hardware.errors import UsageError
 from hardware.evidence.revisions import PREFIX, modified_parts
 from hardware.evidence.versions import ABSENT, moved_versions
 from hardware.plain_text import one_line, size_text
+from hardware.target import Target
 
 _COMPARED = ("python", "torch", "transformers", "openvino", "hwcompat")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What one task takes of a node: the resource of its target's name, and Ray's own `CPU` and `GPU`."""
+
+    target: str
+    cpus: int = 0
+    gpus: int = 0
+
+    def fits(self, offers: Mapping[str, float]) -> bool:
+        """Whether a node that offers so much can ever run it."""
+        counted = {self.target: 1, "CPU": self.cpus, "GPU": self.gpus}
+        return all(offers.get(name, 0) >= count for name, count in counted.items())
+
+    def options(self) -> dict[str, Any]:
+        """The demand as options of a task of Ray."""
+        return {"resources": {self.target: 1}, "num_cpus": self.cpus, "num_gpus": self.gpus}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Node:
-    """One node: its `name` in the fleet, what it offers by resource, and its report; `silent` says why it gave none.
+    """A node that is alive: its `id` as Ray knows it, what it offers by resource, and its report; `silent` says why
+    it gave none.
 
     `machine` is the label of the machine that it is on, `missing` are packages that suites can't do without, `absent`
     by target why it can't be there, `free_memory_bytes` is `None` where nothing tells.
     """
 
-    name: str
+    id: str
     offers: Mapping[str, float]
     machine: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -31,21 +52,30 @@ class Node:
     free_memory_bytes: int | None = None
     silent: str = ""
 
-    @classmethod
-    def of(cls, name: str, offers: Mapping[str, float], report: Mapping[str, Any]) -> Node:
-        """The node that a report of `hardware/testing/on_request.py` tells of."""
+    @property
+    def name(self) -> str:
+        """What it is called in remarks."""
+        return self.id[:8]
+
+    def reporting(self, report: Mapping[str, Any]) -> Node:
+        """The node with what a report of `hardware/testing/on_request.py` tells of it."""
         if "error" in report:
-            return cls(name=name, offers=offers, silent=one_line(str(report["error"])))
+            return replace(self, silent=one_line(str(report["error"])))
         free = report["free_memory_bytes"]
-        return cls(
-            name=name,
-            offers=offers,
+        return replace(
+            self,
             machine=one_line(str(report["machine"])),
             versions={str(key): str(value) for key, value in report["versions"].items()},
             missing=tuple(map(str, report["missing"])),
             absent={str(one["target"]): str(one["reason"]) for one in report["targets"] if not one["expected"]},
             free_memory_bytes=int(free) if free is not None else None,
         )
+
+    def at_a_time(self, targets: Sequence[Target]) -> int:
+        """How many cells of some targets it may run at a time."""
+        demands = [(demand_of(target, (self,)), self.offers.get(str(target), 0)) for target in targets]
+        shared = min(sum(count for demand, count in demands if demand.cpus), self.offers.get("CPU", 0))
+        return max(1, int(shared + sum(count for demand, count in demands if not demand.cpus)))
 
     @property
     def offered(self) -> str:
@@ -62,6 +92,15 @@ class Node:
             f"node {self.name} on {self.machine} offers {self.offered}: {versions}, "
             f"{size_text(self.free_memory_bytes)} of memory free"
         )
+
+
+def demand_of(target: Target, nodes: Sequence[Node]) -> Demand:
+    """What suites of a target take. What computes on the processor takes a processor too, so that cells of several
+    such targets share them; a GPU is handed out by Ray, where a node that offers the target counts its GPUs."""
+    backend = backend_class(target.name)
+    counts_gpus = any(node.offers.get(str(target)) and node.offers.get("GPU") for node in nodes)
+    gpus = int(backend.NEEDS_TORCH_BUILD and counts_gpus)
+    return Demand(target=str(target), cpus=int(backend.is_shared(target)), gpus=gpus)
 
 
 def notes_on(nodes: Sequence[Node], here: Mapping[str, str], wanted: Sequence[str]) -> Iterator[str]:

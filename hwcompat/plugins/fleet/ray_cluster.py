@@ -4,7 +4,7 @@ address nothing is heard beyond loopback."""
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import logging
 import os
@@ -15,12 +15,12 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hardware.errors import UsageError, echo
-from hardware.target import Target
+
+from .nodes import Node
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _CONNECT_S = 5.0
@@ -40,54 +40,10 @@ SILENCE = {
 three clouds where it is (dashboard/modules/usage_stats): with these in its environment it tells nobody anything."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demand:
-    """What one task takes of a node: its `resources` by name, and Ray's own `CPU` and `GPU`."""
-
-    resources: tuple[str, ...]
-    cpus: int = 0
-    gpus: int = 0
-
-    def fits(self, offers: Mapping[str, float]) -> bool:
-        """Whether a node that offers so much can ever run it."""
-        counted = all(offers.get(name, 0) >= 1 for name in self.resources)
-        return counted and offers.get("CPU", 0) >= self.cpus and offers.get("GPU", 0) >= self.gpus
-
-    def options(self) -> dict[str, Any]:
-        """The demand as options of a task of Ray."""
-        return {"resources": dict.fromkeys(self.resources, 1), "num_cpus": self.cpus, "num_gpus": self.gpus}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RayNode:
-    """A node that is alive: its id, its address as Ray knows it, and what it offers by resource."""
-
-    id: str
-    address: str
-    offers: Mapping[str, float] = field(default_factory=dict)
-
-
-def demand_of(targets: tuple[Target, ...], nodes: tuple[RayNode, ...]) -> Demand:
-    """What suites of some targets take: one of the resource of each target's name. What computes on the processor
-    takes a processor too, so that cells of several such targets share them; a GPU is handed out by Ray, where a node
-    that offers the target counts its GPUs."""
-    from hardware.backends.factory import backend_class
-
-    shared = any(backend_class(one.name).is_shared(one) for one in targets)
-    counted = any(
-        backend_class(one.name).NEEDS_TORCH_BUILD
-        and any(node.offers.get(str(one)) and node.offers.get("GPU") for node in nodes)
-        for one in targets
-    )
-    return Demand(resources=tuple(sorted(map(str, set(targets)))), cpus=int(shared), gpus=int(counted))
-
-
 def import_ray() -> Any:
     """Ray, with its reports to its makers off. Raises `UsageError` where it can't be imported."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    broken = _amdsmi_is_broken()
-    if broken:
-        sys.modules["amdsmi"] = None  # type: ignore[assignment] # as if it weren't installed
+    _set_broken_amdsmi_aside()
     try:
         import ray
     except ImportError as error:
@@ -96,20 +52,19 @@ def import_ray() -> Any:
             why=str(error),
             fix="python -m pip install -r requirements-ray.txt, or make setup-ray",
         ) from error
-    finally:
-        if broken:
-            del sys.modules["amdsmi"]
     return ray
 
 
-def _amdsmi_is_broken() -> bool:
-    """Whether AMD's bindings are installed without the library that they bind, which Ray doesn't survive."""
-    if "amdsmi" in sys.modules or importlib.util.find_spec("amdsmi") is None:
-        return False
+def _set_broken_amdsmi_aside() -> bool:
+    """Have AMD's bindings count as not installed where the library that they bind is missing, which Ray doesn't
+    survive; returns whether they do."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             importlib.import_module("amdsmi")
+    except ImportError:
+        return sys.modules.get("amdsmi", ...) is None
     except Exception:  # a KeyError of its own
+        sys.modules["amdsmi"] = None  # type: ignore[assignment]
         return True
     return False
 
@@ -171,18 +126,16 @@ def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, An
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        **SILENCE,
     }
-    own |= SILENCE
     parent = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_SOCKET else "/tmp"
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir=parent))
-    if _amdsmi_is_broken():  # for Ray's own processes, which import it too
+    if _set_broken_amdsmi_aside():  # for Ray's own processes, which import it too
         (folder / "python").mkdir()
-        (folder / "python" / "amdsmi.py").write_text(
-            'raise ImportError("its library isn\'t here")\n', encoding="utf-8"
-        )
+        (folder / "python" / "amdsmi.py").write_text("raise ImportError\n", encoding="utf-8")
         path = os.environ.get("PYTHONPATH", "")
         own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / "python"), path]))
-    before = {name: os.environ.get(name) for name in own}
+    before = dict(os.environ)
     os.environ.update(own)
     try:
         yield {
@@ -194,17 +147,13 @@ def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, An
             "include_dashboard": False,
         }
     finally:
-        for name, value in before.items():
+        for name in own:
             os.environ.pop(name, None)
-            os.environ.update({name: value} if value is not None else {})
+        os.environ.update({name: before[name] for name in own if name in before})
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def alive_nodes(ray: Any) -> tuple[RayNode, ...]:
+def alive_nodes(ray: Any) -> list[Node]:
     """The nodes of the cluster that are alive now, in the order of their ids."""
-    found = [
-        RayNode(id=one["NodeID"], address=one["NodeManagerAddress"], offers=dict(one["Resources"]))
-        for one in ray.nodes()
-        if one["Alive"]
-    ]
-    return tuple(sorted(found, key=lambda one: one.id))
+    found = [Node(id=one["NodeID"], offers=dict(one["Resources"])) for one in ray.nodes() if one["Alive"]]
+    return sorted(found, key=lambda one: one.id)

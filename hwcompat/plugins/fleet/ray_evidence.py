@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from hardware.testing.resume import why_again
 from hardware.testing.suite_file import SuiteFile
 from hardware.untrusted import is_folder
 
-_OF_ONE_START = ("--resume", "--address")
+_OF_ONE_START = re.compile(r" --(resume|address[= ][^ ]+)(?= |$)")
+"""Words of a command that differ from one start to the next."""
 
 
 def take_in(
@@ -48,16 +50,11 @@ def longest_first(keys: Sequence[Sequence[str]], evidence: Path) -> list[int]:
     the sum of the checks of their cells' last runs. A task of cells that were never run counts as the longest, since
     the last to be begun decides when all is done. Ray takes them in this order, and schedules as ever.
     """
-    newest: dict[str, tuple[str, float]] = {}
+    seconds: dict[tuple[str, str], float] = defaultdict(float)
     for line in read_folder(evidence).checks if is_folder(evidence) else ():
-        run_id, seconds = newest.get(line.cell_id, ("", 0.0))
-        if line.run_id > run_id:
-            newest[line.cell_id] = line.run_id, line.duration_s
-        elif line.run_id == run_id:
-            newest[line.cell_id] = run_id, seconds + line.duration_s
-    seen = [
-        sum(newest[cell][1] for cell in key) if all(cell in newest for cell in key) else float("inf") for key in keys
-    ]
+        seconds[line.cell_id, line.run_id] += line.duration_s
+    newest = {cell: took for (cell, _), took in sorted(seconds.items())}
+    seen = [sum(newest.get(cell, float("inf")) for cell in key) for key in keys]
     return sorted(range(len(keys)), key=lambda place: -seen[place])
 
 
@@ -95,11 +92,9 @@ def done_before(
     if not is_folder(evidence):
         return {}
     found = read_folder(evidence)
-    lines: dict[tuple[str, str], list[CheckLine]] = {}
-    for line in found.checks:
-        lines.setdefault((line.run_id, line.cell_id), []).append(line)
-    wanted = _same_command(redact(command))
-    runs = [run for run in found.runs if run.node and _same_command(run.command) == wanted]
+    lines = lines_by_cell(found.checks)
+    wanted = _OF_ONE_START.sub("", redact(command))
+    runs = [run for run in found.runs if run.node and _OF_ONE_START.sub("", run.command) == wanted]
     newest: dict[str, RunLine] = {}
     for run in sorted(runs, key=lambda one: (one.started_at, one.run_id)):
         newest |= {one.cell_id: run for one in run.plan}
@@ -107,22 +102,7 @@ def done_before(
     for suite in suites:
         if (last := newest.get(suite.cell.id)) is None:
             continue
-        own = lines.get((last.run_id, suite.cell.id), [])
+        own = [line for line in lines.get(suite.cell.id, ()) if line.run_id == last.run_id]
         if not why_again(suite, last, own, versions_there.get(last.machine, versions_here), last.machine):
             done[suite.cell.id] = last.run_id
     return done
-
-
-def _same_command(command: str) -> tuple[str, ...]:
-    """The words of a command without those that differ from one start to the next."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        words = command.split()
-    kept = []
-    skipped = False
-    for word in words:
-        if not skipped and word.partition("=")[0] not in _OF_ONE_START:
-            kept.append(word)
-        skipped = word == "--address"
-    return tuple(kept)

@@ -4,13 +4,13 @@ or for the suites of one checkpoint; their evidence taken in as it arrives."""
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from generators.job import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs, suite_environment
+from generators.options import Options
 from generators.suites.bundle import packed
 from hardware.changes import refuse_changes
 from hardware.detection import HardwareInfo
@@ -20,49 +20,27 @@ from hardware.evidence.record import CheckLine, RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
 from hardware.expected_targets import node_resources
+from hardware.front_door import note
 from hardware.plain_text import one_line
 from hardware.system.cpu import usable_cores
 from hardware.testing.accounts import close
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
-from hardware.testing.progress import Progress
 from hardware.testing.runner import Limits, terminate_interrupts
 from hardware.testing.schedule import groups_of
-from hardware.testing.suite_file import SuiteFile
+from reports.progress_bar import progress_on
 
 from . import ray_node
-from .nodes import Node, notes_on, refuse_unready
-from .ray_cluster import Demand, RayNode, alive_nodes, connected, demand_of
+from .nodes import Demand, Node, demand_of, notes_on, refuse_unready
+from .ray_cluster import alive_nodes, connected
 from .ray_evidence import done_before, longest_first, take_in
 from .ray_tasks import Work, do_all
 
 _REPORT_S = 120.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class RayRun:
-    """What was asked of a cluster: its `address` (None: a node of this machine alone) and how suites run there."""
-
-    address: str | None
-    evidence: Path
-    command: str
-    limits: Limits
-    resume: bool = False
-    pytest_arguments: Sequence[str] = ()
-    progress: Progress = field(default_factory=Progress)
-    on_note: Callable[[str], None] = lambda _text: None
-
-
-@dataclass(kw_only=True)
-class _Ledger:
-    """What is known of each cell so far: the run whose lines speak for it, or why it has none. `earlier`
-    are runs of an earlier start."""
-
-    runs: dict[str, str] = field(default_factory=dict)
-    earlier: set[str] = field(default_factory=set)
-    not_run: dict[str, tuple[str, str]] = field(default_factory=dict)
-
-
-def run_on_ray(written: Sequence[WrittenSuite], inventory: HardwareInfo, asked: RayRun) -> JobResult:
+def run_on_ray(
+    asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, limits: Limits, command: str
+) -> JobResult:
     """Run the suites on the cluster and conclude for each cell.
 
     A cell for whose target no node has the resource, or whose nodes were lost, is `not_run` with its reason, in a run
@@ -71,94 +49,138 @@ def run_on_ray(written: Sequence[WrittenSuite], inventory: HardwareInfo, asked: 
     """
     refuse_changes()
     _refuse_indices(written)
-    suites = [read_written(one) for one in written]
-    name = ray_node.FOLDER
-    _, bundle = packed(
-        name,
-        [one.planned for one in written],
-        versions_of(inventory),
-        {one.path.name: one.path.read_bytes() for one in written},
-    )
-    ledger = _Ledger()
+    run = _RayRun(asked, written, inventory, limits, command)
     cores = usable_cores()
     with connected(asked.address, node_resources(inventory, cores), cores) as ray, terminate_interrupts():
         try:
-            _run(ray, written, suites, bundle, inventory, asked, ledger)
+            run.follow(ray)
             interrupted = False
         except KeyboardInterrupt:
             interrupted = True
-    asked.progress.closed()
-    left = [one for one in suites if one.cell.id not in ledger.runs]
-    for suite in left:
-        ledger.not_run.setdefault(suite.cell.id, ("interrupted", "the run was interrupted"))
-    if left:
-        run_id = _write_not_run(left, written, ledger.not_run, inventory, asked, interrupted=interrupted)
-        ledger.runs |= {suite.cell.id: run_id for suite in left}
-    result = result_of_runs(written, ledger.runs, asked.evidence, inventory, earlier=ledger.earlier)
+    run.progress.closed()
+    run.write_not_run(interrupted=interrupted)
+    result = result_of_runs(written, run.runs, asked.evidence, inventory, earlier=run.earlier)
     if interrupted:
         raise JobInterrupted(result)
     return result
 
 
-def _run(
-    ray: Any,
-    written: Sequence[WrittenSuite],
-    suites: Sequence[SuiteFile],
-    bundle: bytes,
-    inventory: HardwareInfo,
-    asked: RayRun,
-    ledger: _Ledger,
-) -> None:
-    """Ask the nodes, leave out what was done before and what no node can run, and take in what the others say."""
-    ray.cloudpickle.register_pickle_by_value(ray_node)
-    sent = (hashlib.sha256(bundle).hexdigest(), [ray.put(bundle)])
-    alive = alive_nodes(ray)
-    wanted = sorted({str(one.cell.target) for one in suites})
-    nodes = _reported(ray, sent, [one for one in alive if set(wanted) & set(one.offers)])
-    alive = alive_nodes(ray)  # some may have gone meanwhile
-    nodes = [node for node in nodes if node.name in {_short(one) for one in alive}]
-    versions = versions_of(inventory)
-    for text in notes_on(nodes, versions, wanted):
-        asked.on_note(text)
-    refuse_unready(nodes, wanted)
-    if asked.resume:
-        there = {node.machine: node.versions for node in nodes}
-        ledger.runs |= done_before(asked.evidence, suites, asked.command, there, versions)
-        ledger.earlier |= set(ledger.runs.values())
-        asked.on_note(f"{len(ledger.runs)} cell(s) are done, {len(suites) - len(ledger.runs)} run")
-    left = [one for one in suites if one.cell.id not in ledger.runs]
-    works = list(_works(left, written, sent, alive, asked, ledger))
-    works = [works[place] for place in longest_first([work.key for work in works], asked.evidence)]
-    by_id = {suite.cell.id: suite for suite in suites}
-    sealed = {one.planned.cell.id: one.planned.verdict.to_dict() for one in written}
+class _RayRun:
+    """One run on a cluster, and what is known of each cell so far: in `runs` the run whose lines speak for it, of
+    which `earlier` are those of an earlier start, or in `_not_run` why it has none."""
 
-    def on_lost(node: RayNode) -> None:
-        asked.on_note(f"node {_short(node)} was lost: what it had runs elsewhere, where another node offers the same")
+    def __init__(
+        self, asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, limits: Limits, command: str
+    ) -> None:
+        self._asked = asked
+        self._written = written
+        self._suites = [read_written(one) for one in written]
+        self._predicted = {one.planned.cell.id: one.planned.verdict.to_dict() for one in written}
+        self._inventory = inventory
+        self._versions = versions_of(inventory)
+        self._limits = limits
+        self._command = command
+        self._not_run: dict[str, tuple[str, str]] = {}
+        self.progress = progress_on(sys.stderr)
+        self.runs: dict[str, str] = {}
+        self.earlier: set[str] = set()
+        on_disk = {one.path.name: one.path.read_bytes() for one in written}
+        planned = [one.planned for one in written]
+        _, self._bundle = packed(ray_node.FOLDER, planned, self._versions, on_disk)
 
-    asked.progress.planned(sum(len(work.key) for work in works))
-    for done in do_all(ray, ray_node.run_on_node, works, on_lost):
-        own = [by_id[cell] for cell in done.key]
-        error_type, why = "node_lost", done.lost
-        lines: Mapping[str, Sequence[CheckLine]] = {}
-        if not done.lost:
-            try:
-                run_id, lines = take_in(done.value, own, sealed, asked.evidence)
-                ledger.runs |= dict.fromkeys(done.key, run_id)
-            except BrokenInput as error:
-                error_type, why = "broken_evidence", one_line(str(error))
-        for suite in own:
-            if why:
-                ledger.not_run[suite.cell.id] = (error_type, why)
-                asked.on_note(f"{suite.cell.id} is not_run: {why}")
-            asked.progress.ended(suite, Counter(line.outcome for line in lines.get(suite.cell.id, ())))
+    def follow(self, ray: Any) -> None:
+        """Ask the nodes, leave out what was done before and what no node can run, and take in what the others say."""
+        ray.cloudpickle.register_pickle_by_value(ray_node)
+        sent = (hashlib.sha256(self._bundle).hexdigest(), [ray.put(self._bundle)])
+        wanted = sorted({str(one.cell.target) for one in self._suites})
+        nodes = _reported(ray, sent, [one for one in alive_nodes(ray) if set(wanted) & set(one.offers)])
+        alive = alive_nodes(ray)  # some may have gone meanwhile
+        nodes = [node for node in nodes if node.id in {one.id for one in alive}]
+        note(*notes_on(nodes, self._versions, wanted))
+        refuse_unready(nodes, wanted)
+        evidence = self._asked.evidence
+        if self._asked.resume:
+            there = {node.machine: node.versions for node in nodes}
+            self.runs |= done_before(evidence, self._suites, self._command, there, self._versions)
+            self.earlier |= set(self.runs.values())
+            note(f"{len(self.runs)} cell(s) are done, {len(self._suites) - len(self.runs)} run")
+        works = list(self._works(sent, alive))
+        works = [works[place] for place in longest_first([work.key for work in works], evidence)]
+        by_id = {suite.cell.id: suite for suite in self._suites}
+
+        def on_lost(node: Node) -> None:
+            note(f"node {node.name} was lost: what it had runs elsewhere, where another node offers the same")
+
+        self.progress.planned(sum(len(work.key) for work in works))
+        for done in do_all(ray, ray_node.run_on_node, works, on_lost):
+            own = [by_id[cell] for cell in done.key]
+            error_type, why = "node_lost", done.lost
+            lines: Mapping[str, Sequence[CheckLine]] = {}
+            if not done.lost:
+                try:
+                    run_id, lines = take_in(done.value, own, self._predicted, evidence)
+                    self.runs |= dict.fromkeys(done.key, run_id)
+                except BrokenInput as error:
+                    error_type, why = "broken_evidence", one_line(str(error))
+            for suite in own:
+                if why:
+                    self._not_run[suite.cell.id] = (error_type, why)
+                    note(f"{suite.cell.id} is not_run: {why}")
+                self.progress.ended(suite, Counter(line.outcome for line in lines.get(suite.cell.id, ())))
+
+    def _works(self, sent: tuple[str, list[Any]], nodes: Sequence[Node]) -> Iterator[Work]:
+        """A task for each suite, or for those of one checkpoint on one target, but for what no node can run."""
+        left = [one for one in self._suites if one.cell.id not in self.runs]
+        settings = {
+            "do": "run",
+            "command": self._command,
+            "checkpoints": suite_environment(self._written)[CHECKPOINTS_VARIABLE],
+            "timeout_s": self._limits.timeout_s,
+            "timeouts_s": dict(self._limits.by_cell),
+            "pytest_arguments": list(self._asked.pytest_arguments),
+        }
+        targets = list(dict.fromkeys(one.cell.target for one in left))
+        beside = {node.id: node.at_a_time(targets) for node in nodes}
+        for target in targets:
+            own = [one for one in left if one.cell.target == target]
+            demand = demand_of(target, nodes)
+            if not any(demand.fits(node.offers) for node in nodes):
+                why = _why_no_node(demand, nodes, self._asked.address)
+                self._not_run |= {one.cell.id: ("no_node", why) for one in own}
+                note(f"{len(own)} cell(s) are not_run: {why}")
+                continue
+            for group in groups_of(own, ()):
+                cells = tuple(suite.cell.id for suite in group.suites)
+                yield Work(key=cells, demand=demand, arguments=(sent, {**settings, "cells": list(cells)}, beside))
+
+    def write_not_run(self, *, interrupted: bool) -> None:
+        """Write the cells that no node ran, if there are any, as `not_run` in a run of this machine's own."""
+        left = [one for one in self._suites if one.cell.id not in self.runs]
+        if not left:
+            return
+        run = RunLine(
+            run_id=new_run_id(),
+            started_at=now(),
+            command=self._command,
+            machine=machine_label(),
+            inventory=self._inventory.to_dict(),
+            versions=self._versions,
+            plan=tuple(one.planned(self._predicted[one.cell.id]) for one in left),
+        )
+        writer = EvidenceWriter(self._asked.evidence, run.run_id)
+        try:
+            writer.write(run)
+            counts: Counter[str] = Counter()
+            for one in left:
+                why = self._not_run.get(one.cell.id, ("interrupted", "the run was interrupted"))
+                counts.update(str(line.outcome) for line in close(one, [], writer, *why))
+            writer.end("interrupted" if interrupted else "finished", counts)
+        finally:
+            writer.close()
+        self.runs |= {suite.cell.id: run.run_id for suite in left}
 
 
-def _short(node: RayNode) -> str:
-    """What a node is called in remarks."""
-    return node.id[:8]
-
-
-def _reported(ray: Any, sent: tuple[str, list[Any]], nodes: Sequence[RayNode]) -> list[Node]:
+def _reported(ray: Any, sent: tuple[str, list[Any]], nodes: Sequence[Node]) -> list[Node]:
     """What each node says of itself, all at once; one that is silent for two minutes is told as such."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -173,69 +195,21 @@ def _reported(ray: Any, sent: tuple[str, list[Any]], nodes: Sequence[RayNode]) -
         ray.wait(list(asked.values()), num_returns=len(asked), timeout=_REPORT_S)
     found = []
     for node in nodes:
-        name = _short(node)
         try:
-            found.append(Node.of(name, node.offers, ray.get(asked[node.id], timeout=1)))
+            found.append(node.reporting(ray.get(asked[node.id], timeout=1)))
         except (ray.exceptions.RayError, KeyError, TypeError, ValueError) as error:
-            why = one_line(str(getattr(error, "cause", None) or error) or type(error).__name__)
-            found.append(Node(name=name, offers=node.offers, silent=why))
+            why = str(getattr(error, "cause", None) or error) or type(error).__name__
+            found.append(node.reporting({"error": why}))
             ray.cancel(asked[node.id], force=True)
     return found
 
 
-def _works(
-    suites: Sequence[SuiteFile],
-    written: Sequence[WrittenSuite],
-    sent: tuple[str, list[Any]],
-    nodes: tuple[RayNode, ...],
-    asked: RayRun,
-    ledger: _Ledger,
-) -> Iterator[Work]:
-    """A task for each suite, or for those of one checkpoint on one target; what no node can run is put into the
-    ledger."""
-    settings = {
-        "do": "run",
-        "command": asked.command,
-        "checkpoints": suite_environment(written)[CHECKPOINTS_VARIABLE],
-        "timeout_s": asked.limits.timeout_s,
-        "timeouts_s": dict(asked.limits.by_cell),
-        "pytest_arguments": list(asked.pytest_arguments),
-    }
-    missing: dict[str, list[str]] = {}
-    beside = {node.id: _at_a_time(node, suites) for node in nodes}
-    for target in dict.fromkeys(one.cell.target for one in suites):
-        demand = demand_of((target,), nodes)
-        for group in groups_of([one for one in suites if one.cell.target == target], ()):
-            cells = tuple(suite.cell.id for suite in group.suites)
-            if any(demand.fits(node.offers) for node in nodes):
-                yield Work(key=cells, demand=demand, arguments=(sent, {**settings, "cells": list(cells)}, beside))
-            else:
-                missing.setdefault(str(target), []).extend(cells)
-    for name, cells_of in missing.items():
-        why = _why_no_node(
-            name,
-            demand_of((next(s.cell.target for s in suites if str(s.cell.target) == name),), nodes),
-            nodes,
-            asked.address,
-        )
-        ledger.not_run |= dict.fromkeys(cells_of, ("no_node", why))
-        asked.on_note(f"{len(cells_of)} cell(s) are not_run: {why}")
-
-
-def _at_a_time(node: RayNode, suites: Sequence[SuiteFile]) -> int:
-    """How many of these suites a node may run at a time."""
-    targets = {suite.cell.target for suite in suites}
-    demands = [(demand_of((target,), (node,)), node.offers.get(str(target), 0)) for target in targets]
-    shared = min(sum(count for demand, count in demands if demand.cpus), node.offers.get("CPU", 0))
-    return max(1, int(shared + sum(count for demand, count in demands if not demand.cpus)))
-
-
-def _why_no_node(target: str, demand: Demand, nodes: Sequence[RayNode], address: str | None) -> str:
-    offering = [node for node in nodes if node.offers.get(target, 0) >= 1]
-    if offering:
+def _why_no_node(demand: Demand, nodes: Sequence[Node], address: str | None) -> str:
+    target = demand.target
+    if any(node.offers.get(target, 0) >= 1 for node in nodes):
         lacking = "CPU" if demand.cpus else "GPU"
         return f"every node that offers {target} has {lacking} 0: start it with --num-{lacking.lower()}s"
-    there = "; ".join(f"{_short(node)} ({Node(name='', offers=node.offers).offered})" for node in nodes)
+    there = "; ".join(f"{node.name} ({node.offered})" for node in nodes)
     start = (
         f'ray start --address={address or "HOST:6379"} --resources "$(python -m hardware list --format ray)", '
         f"or --resources '{{\"{target}\": 1}}'"
@@ -251,33 +225,3 @@ def _refuse_indices(written: Sequence[WrittenSuite]) -> None:
             why="which device of which node a cell gets is for Ray to say",
             fix="Name the target alone.",
         )
-
-
-def _write_not_run(
-    suites: Sequence[SuiteFile],
-    written: Sequence[WrittenSuite],
-    why: Mapping[str, tuple[str, str]],
-    inventory: HardwareInfo,
-    asked: RayRun,
-    *,
-    interrupted: bool,
-) -> str:
-    """A run of this machine's own, in which the cells that nobody ran are `not_run`; returns its id."""
-    planned = {one.planned.cell.id: one.planned for one in written}
-    run = RunLine(
-        run_id=new_run_id(),
-        started_at=now(),
-        command=asked.command,
-        machine=machine_label(),
-        inventory=inventory.to_dict(),
-        versions=versions_of(inventory),
-        plan=tuple(one.planned(planned[one.cell.id].verdict.to_dict()) for one in suites),
-    )
-    writer = EvidenceWriter(asked.evidence, run.run_id)
-    try:
-        writer.write(run)
-        lines = [line for one in suites for line in close(one, [], writer, *why[one.cell.id])]
-        writer.end("interrupted" if interrupted else "finished", Counter(str(line.outcome) for line in lines))
-    finally:
-        writer.close()
-    return run.run_id

@@ -1,7 +1,7 @@
 """What a node of a Ray cluster does for a driver. It is sent there by value, so that the node needs nothing of ours,
 and imports the standard library alone.
 
-A node unpacks the bundle once, and each of Ray's processes keeps one runner of it at work (`run.py --on-request`).
+Each of Ray's processes unpacks the bundle for itself and keeps one runner of it at work (`run.py --on-request`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,9 +22,6 @@ from typing import Any
 
 FOLDER = "suite"
 """The folder in the archive that all its files lie in."""
-
-_KEPT_S = 7 * 24 * 3600
-"""How long a bundle stays that nobody uses, in seconds."""
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR")
 _RUNNERS: dict[str, Any] = {}
@@ -37,14 +32,17 @@ class RunnerLost(Exception):
 
 
 class Runner:
-    """One runner: its process, and the bundle at `root` that it runs."""
+    """One runner: its process, and the bundle that it runs, unpacked at `root` as long as it lives."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, bundle: bytes) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="hwcompat-node-", ignore_cleanup_errors=True)
+        self.root = Path(self._folder.name)
+        with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+            archive.extractall(self.root)  # no name leads out of it
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, str(root / FOLDER / "run.py"), "--on-request"],
-            cwd=root,
+            [sys.executable, str(self.root / FOLDER / "run.py"), "--on-request"],
+            cwd=self.root,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -76,10 +74,10 @@ class Runner:
 
     def close(self) -> None:
         """End it, and what it runs."""
-        with contextlib.suppress(OSError):
-            for stream in (self._process.stdin, self._process.stdout):
-                if stream is not None:
-                    stream.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                assert stream is not None
+                stream.close()
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -87,6 +85,7 @@ class Runner:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._said.close()
+        self._folder.cleanup()
 
     def _last_words(self) -> str:
         code = self._process.wait()
@@ -95,61 +94,11 @@ class Runner:
         return f"the runner ended with {code}: {said[-500:] or 'it said nothing'}"
 
 
-def bundles_folder() -> Path:
-    """Where bundles are unpacked: below `HWCOMPAT_CACHE`, or in this user's cache, where nobody else may write."""
-    named = os.environ.get("HWCOMPAT_CACHE")
-    cache = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hwcompat"
-    folder = cache / "bundles"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder
-
-
-def unpacked(digest: str, packed: Callable[[], bytes], parent: Path) -> Path:
-    """The bundle whose bytes have the SHA-256 `digest`, unpacked below `parent`. What wasn't used there for a week is
-    removed.
-
-    It appears whole or not at all. `packed` gives the bytes and is asked only where it isn't there yet. Raises
-    `ValueError` where they are others.
-    """
-    root = parent / digest
-    if not root.is_dir():
-        data = packed()
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise ValueError("the bundle that came isn't the one that was sent")
-        part = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
-        try:
-            _write_files(data, part)
-            os.rename(part, root)
-        except OSError:
-            if not root.is_dir():  # no other process was quicker
-                raise
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-    os.utime(root)
-    for left in parent.iterdir():
-        with contextlib.suppress(OSError):
-            if left.stat().st_mtime < time.time() - _KEPT_S:
-                shutil.rmtree(left, ignore_errors=True)
-    return root
-
-
-def _write_files(data: bytes, folder: Path) -> None:
-    """The files of an archive, below `folder`. Raises `ValueError` where one would lie elsewhere."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for name in archive.namelist():
-            path = folder / name
-            if not path.resolve().is_relative_to(folder.resolve()) or name.endswith("/"):
-                raise ValueError(f"{name[:80]!r} in the bundle would lie outside its folder")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(archive.read(name))
-
-
 def answer(bundle: tuple[str, Callable[[], bytes]], request: Mapping[str, Any]) -> dict[str, Any]:
-    """What this process's runner of a bundle (its digest, and how its bytes come) answers to a request, with the
-    `files` of the evidence that it wrote, by name."""
+    """What this process's runner of a bundle (its SHA-256, and how its bytes come) answers to a request, with the
+    `files` of the evidence that it wrote, by name. Raises `ValueError` where the bytes are others."""
     runner = _runner(*bundle)
-    os.utime(runner.root)
-    with tempfile.TemporaryDirectory(prefix="run-", dir=runner.root, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="run-", dir=runner.root) as folder:
         found = runner.ask({**request, "evidence": folder})
         found["files"] = {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.jsonl"))}
     return found
@@ -163,7 +112,10 @@ def _runner(digest: str, packed: Callable[[], bytes]) -> Runner:
         for other in _RUNNERS.values():
             other.close()
         _RUNNERS.clear()
-        runner = _RUNNERS[key] = Runner(unpacked(digest, packed, bundles_folder()))
+        data = packed()
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ValueError("the bundle that came isn't the one that was sent")
+        runner = _RUNNERS[key] = Runner(data)
     found: Runner = runner
     return found
 

@@ -1,4 +1,5 @@
-"""The process that loads one device: `python -m hwcompat.plugins.stress.child` with a task as JSON on standard input.
+"""The process that loads one device: `python -m hwcompat.plugins.stress.child` with its options as JSON on standard
+input.
 
 It says what it does as a JSON object a line on standard output; what libraries print goes to standard error.
 """
@@ -10,16 +11,28 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from hardware.backends.tpu import TPUBackend
 
-from .execution_proof import RanElsewhere, prove_placement
-from .memory import KERNELS, Stream, stream_bytes, suitable_copy
-from .products import PRECISIONS, WrongResult, is_full_float32, precision_error, suitable
-from .result import FLOPS_OF_PRODUCT
+from .devices import PjrtDevice, RanElsewhere, TorchDevice
+from .loads import (
+    KERNELS,
+    PRECISIONS,
+    Copy,
+    Load,
+    Products,
+    Stream,
+    WrongResult,
+    copy_sizes,
+    least_seconds,
+    product_sizes,
+    require_full_float32,
+    stream_bytes,
+    suitable,
+)
 
 WARM_UP, SUSTAINED, SHORT = "warm-up", "sustained", "short"
 RAM = "ram"
@@ -30,65 +43,38 @@ _SLICES = 40
 _LONGEST_SLICE_S, _LONGEST_CALL_S = 0.5, 0.15
 _SHORT_SHARE = 6
 
+Say = Callable[..., None]
+
 
 @dataclass(frozen=True, kw_only=True)
-class StressTask:
-    """What a child is to do: warm up and sustain one load for so many seconds each, then each other precision or
+class StressOptions:
+    """How one device is loaded: warm up and sustain one load for so many seconds each, then each other precision or
     kernel for a sixth of `duration_s`. `precisions` are asked for in this order; the first that works is sustained.
+
+    It is looked every `interval_s` seconds, and a child may say nothing for `silence_s`.
     """
 
-    target: str
+    target: str = ""
     warmup_s: float
     duration_s: float
+    interval_s: float = 1.0
+    silence_s: float = 120.0
     precisions: tuple[str, ...] = PRECISIONS
 
-    def to_json(self) -> str:
-        """As `from_json` reads it."""
-        return json.dumps(asdict(self))
 
-    @classmethod
-    def from_json(cls, text: str) -> StressTask:
-        """The task that `to_json` wrote."""
-        values = json.loads(text)
-        return cls(**{**values, "precisions": tuple(values["precisions"])})
-
-    @property
-    def short_s(self) -> float:
-        """Seconds for each precision or kernel that isn't sustained."""
-        return self.duration_s / _SHORT_SHARE
+def is_pjrt(target: str) -> bool:
+    """Whether JAX loads a target."""
+    return target.partition(":")[0] == PJRT
 
 
-class Speaker:
-    """Says events as lines, on a stream that nothing else writes to."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._stream = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
-
-    def say(self, event: str, **values: Any) -> None:
-        """One event, with the moment at which it was said."""
-        print(json.dumps({"event": event, "at": time.time(), **values}), file=self._stream, flush=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """One kind of work: what a call of it counts (operations or bytes), and how it is run and checked."""
-
-    name: str
-    work: float
-    unit: str
-    seconds: float
-    run: Callable[[int], None]
-    wait: Callable[[], None]
-    forget: Callable[[], None]
-    check: Callable[[], None]
-
-
-def sustain(load: Load, phase: str, duration_s: float, say: Callable[..., None]) -> Mapping[str, float]:
-    """Run a load for so long, in slices that are timed each and checked each. Raises `WrongResult`."""
-    length = min(_LONGEST_SLICE_S, max(duration_s / _SLICES, load.seconds))
-    calls = max(1, round(length / max(load.seconds, 1e-7)))
+def sustain(load: Load, call_s: float, phase: str, duration_s: float, say: Say) -> dict[str, float]:
+    """Run a load whose calls take `call_s` for so long, in slices that are timed each and checked each. Raises
+    `WrongResult`."""
+    length = min(_LONGEST_SLICE_S, max(duration_s / _SLICES, call_s))
+    calls = max(1, round(length / max(call_s, 1e-7)))
     total_calls, total_s, computed_s = 0, 0.0, 0.0
     over = time.perf_counter() + duration_s
+    say("phase", phase=phase, load=load.name, unit=load.unit)
     while total_calls == 0 or time.perf_counter() < over:
         load.forget()
         load.wait()
@@ -106,7 +92,15 @@ def sustain(load: Load, phase: str, duration_s: float, say: Callable[..., None])
     return {"calls": total_calls, "seconds": total_s, "processor_s": computed_s}
 
 
-def stress_ram(task: StressTask, say: Callable[..., None]) -> None:
+def _measured(load: Load, call_s: float, options: StressOptions, say: Say, *, sustained: bool) -> dict[str, float]:
+    """What a load did: sustained after its warm-up, or shortly. With what a call of it counts."""
+    phase, duration_s = (SUSTAINED, options.duration_s) if sustained else (SHORT, options.duration_s / _SHORT_SHARE)
+    if sustained and options.warmup_s > 0:
+        sustain(load, call_s, WARM_UP, options.warmup_s, say)
+    return {"work": load.work, **sustain(load, call_s, phase, duration_s, say)}
+
+
+def stress_ram(options: StressOptions, say: Say) -> None:
     """STREAM's kernels in main memory, triad sustained."""
     import torch
 
@@ -118,195 +112,64 @@ def stress_ram(task: StressTask, say: Callable[..., None]) -> None:
     last = max((one.level for one in caches), default=0)
     cache_bytes = sum(one.size_bytes * one.instances for one in caches if one.level == last)
     array_bytes, remark = stream_bytes(cache_bytes, free_bytes())
-    stream = Stream(torch, array_bytes)
+    stream = Stream(array_bytes)
     for number, kernel in enumerate(KERNELS):
-        stream.run(kernel, 1)
-        started = time.perf_counter()
-        stream.run(kernel, 1)
-        seconds = time.perf_counter() - started
-        load = Load(
-            name=kernel,
-            work=KERNELS[kernel] * stream.array_bytes,
-            unit="bytes",
-            seconds=seconds,
-            run=lambda times, kernel=kernel: stream.run(kernel, times),  # type: ignore[misc]
-            wait=lambda: None,
-            forget=stream.forget,
-            check=stream.check,
-        )
-        done = _measured(load, task, say, sustained=number == 0)
-        say("bandwidth", kernel=kernel, array_bytes=stream.array_bytes, work=load.work, remark=remark, **done)
+        stream.use(kernel)
+        done = _measured(stream, least_seconds(stream), options, say, sustained=number == 0)
+        say("bandwidth", kernel=kernel, array_bytes=stream.array_bytes, remark=remark, **done)
 
 
-def _measured(load: Load, task: StressTask, say: Callable[..., None], *, sustained: bool) -> Mapping[str, float]:
-    if not sustained:
-        say("phase", phase=SHORT, load=load.name, unit=load.unit)
-        return sustain(load, SHORT, task.short_s, say)
-    if task.warmup_s > 0:
-        say("phase", phase=WARM_UP, load=load.name, unit=load.unit)
-        sustain(load, WARM_UP, task.warmup_s, say)
-    say("phase", phase=SUSTAINED, load=load.name, unit=load.unit)
-    return sustain(load, SUSTAINED, task.duration_s, say)
-
-
-def stress_device(task: StressTask, say: Callable[..., None]) -> None:
-    """Products in each precision on a torch device, the first sustained, then a copy in its memory."""
-    import torch
-
-    from hardware.backends.factory import get_backend
-
-    backend: Any = get_backend(task.target)
-    if reason := backend.unavailable():
-        say("failed", message=reason)
-        return
-    device = backend.torch_device()
-    module: Any = getattr(torch, device.type, None)
-    if device.index is not None and hasattr(module, "set_device"):
-        module.set_device(device)  # what waits for a device waits for the one that is set
-    info = backend.get_device_info()
-    say("device", name=info.device_name, index=device.index or 0, torch=torch.__version__, **_identity(torch, device))
-    memory = info.total_memory_bytes
-    _full_float32(torch, device)
-    sustained = False
-    for precision in task.precisions:
-        if precision not in (*backend.PRECISIONS, "int8"):
-            say("rate", precision=precision, reason=f"{backend.BACKEND_NAME} has no {precision}")
+def stress_device(options: StressOptions, say: Say) -> None:
+    """Products in each precision on a device, the first sustained, then a copy in its memory."""
+    on = PjrtDevice(options.target) if is_pjrt(options.target) else TorchDevice(options.target)
+    say("device", **on.told())
+    require_full_float32(on)
+    limit_s = min(_LONGEST_CALL_S, max(options.duration_s / _SHORT_SHARE, 0.01))
+    sustained = True
+    for precision in options.precisions:
+        made, call_s = None, 0.0
+        reason = on.prepared(precision)
+        if not reason:
+            try:
+                make = functools.partial(_products, on, precision, say)
+                made, call_s = suitable(make, product_sizes(on.memory_bytes), limit_s)
+            except on.REFUSALS as error:
+                if type(error).__name__ == "OutOfMemoryError":  # torch's
+                    raise
+                reason = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        if made is None:
+            say("rate", precision=precision, reason=reason)
             continue
-        done = _stress_precision(task, torch, backend, device, memory, precision, say, sustained=not sustained)
-        sustained = sustained or done
-    limit = min(_LONGEST_CALL_S, max(task.short_s, 0.01))
-    if device.type == "cpu":
-        return  # target ram measures its memory
-    copy, seconds = suitable_copy(torch, device, wait=backend.synchronize, limit_s=limit, memory_bytes=memory)
-    load = _load_of("copy", 2 * copy.array_bytes, "bytes", seconds, copy, backend.synchronize)
-    done_copy = _measured(load, task, say, sustained=False)
-    say("bandwidth", kernel="copy", array_bytes=copy.array_bytes, work=load.work, remark="", **done_copy)
-
-
-def stress_pjrt(task: StressTask, say: Callable[..., None]) -> None:
-    """The same through JAX, on the PJRT device of target `tpu`."""
-    from . import jax_load
-
-    on = jax_load.PjrtDevice(task.target)
-    say("device", name=on.name, index=on.device.id, jax=on.jax.__version__)
-    limit = min(_LONGEST_CALL_S, max(task.short_s, 0.01))
-    sustained = False
-    for precision in task.precisions:
-        if precision not in jax_load.PRECISIONS:
-            say("rate", precision=precision, reason=f"tpu has no {precision}")
-            continue
-        heard = functools.partial(say, "making", load=precision)
-        made, seconds = jax_load.suitable_products(on, precision, heard=heard, limit_s=limit)
         made.verify()
-        work = float(FLOPS_OF_PRODUCT) * made.size**3
-        load = _load_of(precision, work, "operations", seconds, made, made.wait)
-        done = _measured(load, task, say, sustained=not sustained)
+        on.prove(made)
+        done = _measured(made, call_s, options, say, sustained=sustained)
         made.verify()
-        sustained = True
-        say("rate", precision=precision, size=made.size, work=work, **done)
-    if on.platform == "cpu":
+        sustained = False
+        say("rate", precision=precision, size=made.size, **done)
+    if on.is_on_host:
         return  # target ram measures its memory
-    copy, seconds = jax_load.copy_on(on)
-    load = _load_of("copy", 2 * copy.array_bytes, "bytes", seconds, copy, copy.wait)
-    done_copy = _measured(load, task, say, sustained=False)
-    say("bandwidth", kernel="copy", array_bytes=copy.array_bytes, work=load.work, remark="", **done_copy)
+    copy, call_s = suitable(lambda size: Copy(on, size), copy_sizes(on.memory_bytes), limit_s)
+    done = _measured(copy, call_s, options, say, sustained=False)
+    say("bandwidth", kernel=copy.name, array_bytes=copy.array_bytes, remark="", **done)
 
 
-def _load_of(name: str, work: float, unit: str, seconds: float, made: Any, wait: Callable[[], None]) -> Load:
-    return Load(
-        name=name,
-        work=work,
-        unit=unit,
-        seconds=seconds,
-        run=made.run,
-        wait=wait,
-        forget=made.forget,
-        check=made.check,
-    )
+def _products(on: TorchDevice | PjrtDevice, precision: str, say: Say, size: int) -> Products:
+    say("making", load=precision, size=size)
+    return Products(on, precision, size)
 
 
-def _stress_precision(
-    task: StressTask,
-    torch: Any,
-    backend: Any,
-    device: Any,
-    memory: int | None,
-    precision: str,
-    say: Callable[..., None],
-    *,
-    sustained: bool,
-) -> bool:
-    """Whether the device has products in this precision; raises `WrongResult` where they are wrong."""
-    _set_arithmetic(torch, device, precision)
-    limit = min(_LONGEST_CALL_S, max(task.short_s, 0.01))
-    try:
-        made, seconds = suitable(
-            torch,
-            device,
-            precision,
-            wait=backend.synchronize,
-            heard=lambda size: say("making", load=precision, size=size),
-            limit_s=limit,
-            memory_bytes=memory,
-        )
-    except (RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        say("rate", precision=precision, reason=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
-        return False
-    made.verify()
-    made.keep_exact()
-    prove_placement(backend, made.run, device)
-    work = float(FLOPS_OF_PRODUCT) * made.size**3
-    load = _load_of(precision, work, "operations", seconds, made, backend.synchronize)
-    done = _measured(load, task, say, sustained=sustained)
-    made.verify()
-    say("rate", precision=precision, size=made.size, work=load.work, **done)
-    return True
-
-
-def _set_arithmetic(torch: Any, device: Any, precision: str) -> None:
-    """float32 in full, TF32 where it was asked for, and sums of half precisions in float32."""
-    if device.type == "cuda":
-        matmul = torch.backends.cuda.matmul
-        matmul.allow_tf32 = precision == "tf32"
-        matmul.allow_fp16_reduced_precision_reduction = False
-        matmul.allow_bf16_reduced_precision_reduction = False
-
-
-def _full_float32(torch: Any, device: Any) -> None:
-    _set_arithmetic(torch, device, "float32")
-    error = precision_error(torch, device)
-    if not is_full_float32(error):
-        raise WrongResult(f"a float32 product has a relative error of {error:.1e}: fewer bits than float32 has")
-
-
-def _identity(torch: Any, device: Any) -> dict[str, str]:
-    """What tells a device of torch's among those that its driver lists."""
-    if device.type != "cuda":
-        return {}
-    found = torch.cuda.get_device_properties(device)
-    identity = {"uuid": f"GPU-{found.uuid}"} if getattr(found, "uuid", None) else {}
-    if hasattr(found, "pci_bus_id"):
-        address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
-        identity["pci_address"] = address
-    return identity
-
-
-def main(arguments: Sequence[str] = ()) -> int:
-    """Read the task, load the device, say how it ended."""
-    descriptor = os.dup(1)
+def main() -> int:
+    """Read the options, load the device, say how it ended."""
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
-    say = Speaker(descriptor).say
+
+    def say(event: str, **values: Any) -> None:
+        print(json.dumps({"event": event, "at": time.time(), **values}), file=stream, flush=True)
+
     say("started")
-    task = StressTask.from_json(sys.stdin.read())
+    options = StressOptions(**json.load(sys.stdin))
     try:
-        if task.target == RAM:
-            stress_ram(task, say)
-        elif task.target.partition(":")[0] == PJRT:
-            stress_pjrt(task, say)
-        else:
-            stress_device(task, say)
+        (stress_ram if options.target == RAM else stress_device)(options, say)
     except WrongResult as error:
         say("wrong", message=str(error))
         return 1
@@ -321,4 +184,4 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hardware.commands import LOAD, OUTPUT, PERIOD, SECONDS, as_json, deliver, formats, say
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.plugins import plugins
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command("monitor", short_help="Show what every device does now, until Ctrl-C.")
@@ -75,11 +71,12 @@ def stress_command(
     """
     from hardware.detection import detect
     from hardware.sampling import Sampler
-    from hwcompat.plugins.stress.products import PRECISIONS
+    from hwcompat.plugins.stress.child import StressOptions
+    from hwcompat.plugins.stress.loads import PRECISIONS
+    from hwcompat.plugins.stress.report import stress_text
     from hwcompat.plugins.stress.result import Ending
-    from hwcompat.plugins.stress.run import StressOptions, run_stress
+    from hwcompat.plugins.stress.run import run_stress
     from hwcompat.plugins.stress.targets import chosen_devices
-    from hwcompat.plugins.stress.text import stress_text
 
     for name in precisions:
         if name not in PRECISIONS:
@@ -101,7 +98,7 @@ def stress_command(
         run = run_stress(chosen, inventory, options, sampler=sampler, note=say)
     finally:
         sampler.close()
-    deliver(as_json(run.to_dict()) if format_ == "json" else stress_text(run), output)
+    deliver(as_json(run.to_dict()) if format_ == "json" else stress_text(run.to_dict()), output)
     if keep:
         kept = plugins().job("keep_rates")(run, inventory)
         say(f"{kept} device(s): rates are kept for placement")

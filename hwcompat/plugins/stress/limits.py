@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .result import Limit
+from .result import Figure
 
 if TYPE_CHECKING:
     from hardware.accelerators.base import AcceleratorInfo
@@ -25,47 +25,47 @@ def tables() -> Mapping[str, list[dict[str, Any]]]:
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 
-def accelerator_limit(name: str, precision: str) -> Limit:
+def accelerator_limit(name: str, precision: str) -> Figure:
     """TFLOPS of a device in a precision."""
     entry = _entry(name)
     if entry is None:
-        return Limit(reason=f"no figure of {name or 'this device'} is in the table of limits")
+        return Figure(reason=f"no figure of {name or 'this device'} is in the table of limits")
     if precision not in entry:
-        return Limit(reason=f"its maker gives no figure for {precision}")
-    return Limit(value=float(entry[precision]), source=entry["source"])
+        return Figure(reason=f"its maker gives no figure for {precision}")
+    return Figure(value=float(entry[precision]), source=entry["source"])
 
 
-def accelerator_bandwidth(name: str, device: AcceleratorInfo | None) -> Limit:
+def accelerator_bandwidth(name: str, device: AcceleratorInfo | None) -> Figure:
     """10^9 bytes a second of a device's own memory: the table's figure, else the driver's."""
     entry = _entry(name)
     if entry is not None:
-        return Limit(value=float(entry["bandwidth"]), source=entry["source"])
+        return Figure(value=float(entry["bandwidth"]), source=entry["source"])
     if device is not None and device.bandwidth_gbps and not device.simulated:
-        return Limit(value=device.bandwidth_gbps, source="clock and width of its memory, as its driver says")
-    return Limit(reason=f"no figure of {name or 'this device'} is in the table of limits, nor does its driver tell")
+        return Figure(value=device.bandwidth_gbps, source="clock and width of its memory, as its driver says")
+    return Figure(reason=f"no figure of {name or 'this device'} is in the table of limits, nor does its driver tell")
 
 
 def _entry(name: str) -> dict[str, Any] | None:
     return next((entry for entry in tables()["accelerator"] if name in entry["names"]), None)
 
 
-def processor_limit(cpu: CPUInfo, precision: str) -> Limit:
+def processor_limit(cpu: CPUInfo, precision: str) -> Figure:
     """TFLOPS of the processor: operations of a core in a cycle x cores x frequency."""
     if precision != "float32":
-        return Limit(reason=f"what a core does of {precision} in a cycle isn't in the table of limits")
+        return Figure(reason=f"what a core does of {precision} in a cycle isn't in the table of limits")
     entry = next((one for one in tables()["processor"] if _suits(one, cpu)), None)
     if entry is None:
-        return Limit(reason="what a core does in a cycle isn't known from its instruction sets")
+        return Figure(reason="what a core does in a cycle isn't known from its instruction sets")
     cores = min(one for one in (cpu.cores, cpu.usable_threads) if one) if cpu.cores else None
     frequency = cpu.boost_frequency_mhz or cpu.current_frequency_mhz
     if cores is None or frequency is None:
-        return Limit(reason="the system doesn't report the cores and frequency")
+        return Figure(reason="the system doesn't report the cores and frequency")
     which = "boost frequency" if cpu.boost_frequency_mhz else "frequency that the system tells, which may be exceeded"
     value = entry["float32_per_cycle"] * cores * frequency * 1e6 / 1e12
     source = (
         f"{entry['instructions']} ({entry['why']}) x {cores} cores x {frequency:.0f} MHz ({which}); {entry['source']}"
     )
-    return Limit(value=round(value, 4), source=source)
+    return Figure(value=round(value, 4), source=source)
 
 
 def _suits(entry: Mapping[str, Any], cpu: CPUInfo) -> bool:
@@ -73,13 +73,13 @@ def _suits(entry: Mapping[str, Any], cpu: CPUInfo) -> bool:
     return cpu.vendor == entry["vendor"] and has and without not in cpu.instruction_sets
 
 
-def memory_limit(memory: MemoryInfo) -> Limit:
+def memory_limit(memory: MemoryInfo) -> Figure:
     """10^9 bytes a second of main memory: channels x transfers x 8 bytes."""
     if memory.speed_mts is None or memory.channels is None:
-        return Limit(
+        return Figure(
             reason="the firmware doesn't report the speed and channels of the memory (a virtual machine seldom does)"
         )
     value = memory.channels * memory.speed_mts * _BYTES_OF_CHANNEL / 1000
-    return Limit(
+    return Figure(
         value=value, source=f"{memory.channels} channels x {memory.speed_mts} MT/s x {_BYTES_OF_CHANNEL} bytes"
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-FORMATS = ("auto", "live", "json")
+    from hardware.system.cpu_telemetry import CpuTelemetry
 
+_CPU = ("cpu", 0)
 _WIDE = 120
 _WIDE_ALONE = (1, 4)
 """Columns that a narrow terminal has no room for: the model, and the looks before."""
@@ -88,15 +89,17 @@ def _live(taken: Iterator[Sample]) -> None:
 class View:
     """The table of the last sample, with what each device did before it."""
 
-    history: dict[tuple[str, int], deque[float | None]] = field(default_factory=dict)
+    history: dict[tuple[str, int], deque[float | None]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=_HISTORY))
+    )
     last: Sample | None = None
 
     def add(self, sample: Sample) -> None:
         """Take the next sample."""
         self.last = sample
-        _remember(self.history, ("cpu", 0), sample.host.cpu.compute_percent)
+        self.history[_CPU].append(sample.host.cpu.compute_percent)
         for device in sample.devices:
-            _remember(self.history, (device.vendor, device.index), device.compute_percent)
+            self.history[device.vendor, device.index].append(device.compute_percent)
 
     def render(self, width: int, height: int | None = None) -> RenderableType:
         """What a terminal of `width` columns shows; `height` lines at most, with a word on what is left out."""
@@ -110,12 +113,13 @@ class View:
         table = _table(wide)
         devices = list(sample.devices)
         room = len(devices) if height is None else max(0, height - 8)
-        hosts = [self._cpu(sample.host, wide), self._ram(sample.host, wide)]
-        for number, cells in enumerate([*hosts, *(self._device(device, wide) for device in devices[:room])]):
-            if number == len(hosts):
+        rows = [*self._host(sample.host, wide), *(self._device(device, wide) for device in devices[:room])]
+        for number, cells in enumerate(rows):
+            if number == 2:  # behind processor and memory
                 table.add_section()
             table.add_row(*(_cell(cell) for place, cell in enumerate(cells) if wide or place not in _WIDE_ALONE))
-        lines: list[Any] = [Text(_heading(sample), style="bold", overflow="ellipsis", no_wrap=True), table]
+        heading = f"{sample.time[11:19]} UTC, running for {sample.elapsed_s:.0f} s. Ctrl-C ends it."
+        lines: list[Any] = [Text(heading, style="bold", overflow="ellipsis", no_wrap=True), table]
         if len(devices) > room:
             lines.append(Text(f"{len(devices) - room} more devices; the terminal is too low to show them"))
         if not devices:
@@ -127,56 +131,40 @@ class View:
         lines += [Text(_plain(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]
         return Group(*lines)
 
-    def _cpu(self, host: HostSample, wide: bool) -> list[Any]:
-        cpu = host.cpu
-        clock = "" if cpu.frequency_mhz is None else f"{cpu.frequency_mhz / 1000:.2f} GHz"
-        return [
-            "cpu",
-            ", ".join(filter(None, [host.cpu_model or "processor", clock])),
-            _temperature(cpu.temperature_c),
-            _percent(cpu.compute_percent, wide),
-            sparkline(self.history.get(("cpu", 0), ())),
-            "–",
-            _watts(cpu.power_w),
-            _throttling(cpu.throttle_reasons),
-        ]
-
-    def _ram(self, host: HostSample, wide: bool) -> list[Any]:
+    def _host(self, host: HostSample, wide: bool) -> list[list[Any]]:
+        clock = "" if host.cpu.frequency_mhz is None else f"{host.cpu.frequency_mhz / 1000:.2f} GHz"
+        model = ", ".join(filter(None, [host.cpu_model or "processor", clock]))
         memory = _memory(host.memory_used_bytes, host.memory_total_bytes, wide)
-        return ["ram", "main memory", "", "", "", memory, "", host.memory_reason]
+        return [
+            ["cpu", model, *self._told(_CPU, host.cpu, "–", wide)],
+            ["ram", "main memory", "", "", "", memory, "", host.memory_reason],
+        ]
 
     def _device(self, device: DeviceSample, wide: bool) -> list[Any]:
         from rich.text import Text
 
         simulated = " (simulated)" if device.simulated and not says_simulated(device.model) else ""
+        memory = _memory(device.memory_used_bytes, device.memory_total_bytes, wide)
+        cells = self._told((device.vendor, device.index), device, memory, wide)
+        if device.reason:
+            cells[-1] = Text("silent: below", style="red")
+        return [f"{device.vendor} {device.index}", f"{device.model}{simulated}", *cells]
+
+    def _told(self, key: tuple[str, int], now: CpuTelemetry | DeviceSample, memory: Any, wide: bool) -> list[Any]:
         return [
-            f"{device.vendor} {device.index}",
-            f"{device.model}{simulated}",
-            _temperature(device.temperature_c),
-            _percent(device.compute_percent, wide),
-            self._spark(device),
-            _memory(device.memory_used_bytes, device.memory_total_bytes, wide),
-            _watts(device.power_w),
-            Text("silent: below", style="red") if device.reason else _throttling(device.throttle_reasons),
+            _temperature(now.temperature_c),
+            _percent(now.compute_percent, wide),
+            sparkline(self.history[key]),
+            memory,
+            "–" if now.power_w is None else f"{now.power_w:.0f} W",
+            _throttling(now.throttle_reasons),
         ]
 
-    def _spark(self, device: DeviceSample) -> str:
-        return sparkline(self.history.get((device.vendor, device.index), ()))
 
-
-def sparkline(values: Any) -> str:
+def sparkline(values: Iterable[float | None]) -> str:
     """Percentages as bars of a character each; a gap where there was none."""
     last = len(_BARS) - 1
     return "".join(" " if one is None else _BARS[min(last, max(0, round(one / 100 * last)))] for one in values)
-
-
-def _remember(history: dict[tuple[str, int], deque[float | None]], key: tuple[str, int], value: float | None) -> None:
-    history.setdefault(key, deque(maxlen=_HISTORY)).append(value)
-
-
-def _heading(sample: Sample) -> str:
-    clock = sample.time[11:19]
-    return f"{clock} UTC, running for {sample.elapsed_s:.0f} s. Ctrl-C ends it."
 
 
 def _table(wide: bool) -> Table:
@@ -215,10 +203,6 @@ def _temperature(celsius: float | None) -> Any:
     if celsius is None:
         return "–"
     return Text(f"{celsius:.0f} °C", style="bold red" if celsius >= _HOT_C else "")
-
-
-def _watts(watts: float | None) -> str:
-    return "–" if watts is None else f"{watts:.0f} W"
 
 
 def _percent(percent: float | None, wide: bool) -> Any:

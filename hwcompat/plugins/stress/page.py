@@ -1,17 +1,21 @@
-"""A stress run as a page: a row for each device, its rates with limits, and curves over time as inline SVG."""
+"""A stress run as a page, with curves over time as inline SVG; `--stress FILE` shows one that was kept."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from reports.html.page import Facts, render_page
+from hardware.plain_text import json_text
+from reports.delivery import print_or_write
+from reports.formats import suffix_of
+from reports.html.page import render_page
+from reports.request import Request
 
-from . import report as stress
+from .report import Device, Run, facts, load_stress, rates, stress_markdown, summary
 
 WIDTH, HEIGHT = 640, 84
-_LEFT, _RIGHT, _TOP, _BOTTOM = 8, 8, 8, 8
+_MARGIN = 8
 _CURVES = (
     ("rate", "Rate, {unit}"),
     ("temperature_c", "Temperature, °C"),
@@ -22,158 +26,87 @@ _CURVES = (
 Point = Mapping[str, Any]
 
 
-Phase = tuple[str, float, float]
-"""A stretch of time under one kind of load: its name, and its place and width in the drawing."""
+def show_stress(request: Request, path: Path) -> int:
+    """Print or write the run in a file, and return the exit code: 1 where a load ended badly. Raises what
+    `load_stress` does."""
+    run = load_stress(path)
+    if request.format == "html":
+        text = stress_html(run)
+    else:
+        text = stress_markdown(run) if request.format == "markdown" else json_text(run, ascii_alone=True) + "\n"
+    print_or_write(text, request.output_dir, f"stress_run.{suffix_of(request.format)}")
+    return int(any(one["ending"] not in ("measured", "skipped") for one in run["results"]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """One metric over time. `lines` are the points of unbroken pieces; the scale is from `least` to `most`."""
-
-    label: str
-    lines: tuple[str, ...]
-    dots: tuple[tuple[float, float], ...]
-    least: str
-    most: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceView:
-    """What the page shows of one device. `throttled` are the places in time at which something held it down."""
-
-    device: Mapping[str, Any]
-    cells: tuple[str, ...]
-    facts: Facts
-    rates: Sequence[tuple[str, ...]]
-    phases: tuple[Phase, ...]
-    curves: tuple[Curve, ...]
-    throttled: tuple[tuple[float, str], ...]
-    seconds: str
-    missing: str
-
-
-def stress_html(run: stress.Run) -> str:
+def stress_html(run: Run) -> str:
     """The text of the page, ending in a newline. Untrusted text is escaped throughout."""
     host = run["host"]
-    facts = [
+    about = [
         ("started", str(run["started_at"])),
         ("system", f"{host.get('system', '')} {host.get('release', '')} on {host.get('machine', '')}"),
         ("processor", str(host.get("cpu", ""))),
         ("torch", str(run["versions"].get("torch", "not installed"))),
     ]
-    return render_page(
-        "stress.html.j2",
-        (),
-        facts=facts,
-        devices=[device_view(one) for one in run["results"]],
-        width=WIDTH,
-        height=HEIGHT,
-    )
+    devices = [device_view(one) for one in run["results"]]
+    return render_page("stress.html.j2", (), facts=about, devices=devices, width=WIDTH, height=HEIGHT)
 
 
-def device_view(device: Mapping[str, Any]) -> DeviceView:
-    """One device as the template shows it."""
+def device_view(device: Device) -> dict[str, Any]:
+    """One device as the template shows it. `throttled` are the places in time at which something held it down."""
     # One scale for the rate: the short loads are of other kinds.
     points = [{**one, "rate": None if one["phase"] == "short" else one["rate"]} for one in device["profile"]]
     unit = "TFLOPS" if device["bandwidth_gbps"] is None else "10⁹ bytes a second"
     end = max((float(one["elapsed_s"]) for one in points), default=0.0)
-    curves = tuple(
-        found for name, label in _CURVES if (found := _curve(points, name, label.format(unit=unit), end)) is not None
-    )
-    untold = [label.partition(",")[0].lower() for name, label in _CURVES if all(one[name] is None for one in points)]
-    return DeviceView(
-        device=device,
-        cells=stress.summary(device),
-        facts=_facts(device),
-        rates=_rates(device),
-        phases=_phases(points, end),
-        curves=curves,
-        throttled=tuple(
-            (_x(float(one["elapsed_s"]), end), ", ".join(one["throttle_reasons"]))
-            for one in points
-            if one["throttle_reasons"]
-        ),
-        seconds=f"{end:.0f} s",
-        missing=f"Not reported by the device: {', '.join(untold)}." if points and untold else "",
-    )
+    told = {name for name, _ in _CURVES if any(one[name] is not None for one in points)}
+    untold = [label.partition(",")[0].lower() for name, label in _CURVES if name not in told]
+    return {
+        "device": device,
+        "cells": summary(device),
+        "facts": facts(device),
+        "rates": rates(device),
+        "phases": _phases(points, end),
+        "curves": [_curve(points, name, label.format(unit=unit), end) for name, label in _CURVES if name in told],
+        "throttled": [
+            (_x(one, end), ", ".join(one["throttle_reasons"])) for one in points if one["throttle_reasons"]
+        ],
+        "seconds": f"{end:.0f} s",
+        "missing": f"Not reported by the device: {', '.join(untold)}." if points and untold else "",
+    }
 
 
-def _facts(device: Mapping[str, Any]) -> Facts:
-    efficiency = device["gflops_per_watt"]
-    reasons = "; ".join(f"{name}: {why}" for name, why in device["telemetry_reasons"].items())
-    facts = [
-        ("load", f"{device['duration_s']:g} s after {device['warmup_s']:g} s of warm-up"),
-        ("evenness", stress.evenness(device)),
-        ("temperature", stress.span(device["temperature_c"], "°C")),
-        ("power", stress.span(device["power_w"], "W")),
-        ("throttled", stress.throttling(device)),
-        ("efficiency", "–" if efficiency is None else f"{efficiency:g} GFLOPS/W"),
-    ]
-    return [*facts, ("not reported", reasons)] if reasons else facts
+def _x(point: Point, end: float) -> float:
+    return round(_MARGIN + (WIDTH - 2 * _MARGIN) * (float(point["elapsed_s"]) / end if end else 0.0), 1)
 
 
-def _rates(device: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
-    rows = [
-        (
-            one["precision"],
-            "–" if one["size"] is None else f"{one['size']} × {one['size']}",
-            stress.rate_text(one["tflops"]),
-            stress.percent(one["limit_fraction"]),
-            one["reason"] or one["limit"]["source"] or one["limit"]["reason"],
-        )
-        for one in device["rates"]
-    ]
-    rows += [
-        (
-            one["kernel"],
-            f"{(one['array_bytes'] or 0) / 2**20:,.0f} MiB",
-            stress.gigabytes(one["gbps"]),
-            stress.percent(one["limit_fraction"]),
-            one["reason"] or one["limit"]["source"] or one["limit"]["reason"],
-        )
-        for one in device["bandwidths"]
-    ]
-    return rows
+def _phases(points: Sequence[Point], end: float) -> list[tuple[str, float, float]]:
+    """Stretches of time under one kind of load: the name, and its place and width in the drawing."""
+    found = []
+    starts = [place for place, one in enumerate(points) if not place or one["phase"] != points[place - 1]["phase"]]
+    for start, after in zip(starts, [*starts[1:], len(points) - 1], strict=False):
+        left, right = _x(points[start], end), _x(points[after], end)
+        if points[start]["phase"]:
+            found.append((points[start]["phase"], left, round(max(right - left, 1.0), 1)))
+    return found
 
 
-def _x(seconds: float, end: float) -> float:
-    return round(_LEFT + (WIDTH - _LEFT - _RIGHT) * (seconds / end if end else 0.0), 1)
-
-
-def _phases(points: Sequence[Point], end: float) -> tuple[Phase, ...]:
-    found: list[Phase] = []
-    start = 0
-    for place in range(1, len(points) + 1):
-        if place == len(points) or points[place]["phase"] != points[start]["phase"]:
-            left = _x(float(points[start]["elapsed_s"]), end)
-            last = points[min(place, len(points) - 1)]
-            right = _x(float(last["elapsed_s"]), end)
-            if points[start]["phase"]:
-                found.append((points[start]["phase"], left, round(max(right - left, 1.0), 1)))
-            start = place
-    return tuple(found)
-
-
-def _curve(points: Sequence[Point], name: str, label: str, end: float) -> Curve | None:
-    """A metric's curve from 0 to its most; a gap where it wasn't told. None where it never was."""
+def _curve(points: Sequence[Point], name: str, label: str, end: float) -> dict[str, Any]:
+    """A metric's curve from 0 to its most: `lines` and `dots` are its unbroken pieces, with gaps where it wasn't
+    told."""
     known = [float(one[name]) for one in points if one[name] is not None]
-    if not known:
-        return None
     # The rate's scale begins at 0, so that a sag isn't drawn larger than it is; heat's begins at its least.
     least = min(known) if name == "temperature_c" else 0.0
     most = max(max(known), least + 1e-9)
-    lines: list[list[tuple[float, float]]] = [[]]
+    pieces: list[list[tuple[float, float]]] = [[]]
     for one in points:
         if one[name] is None:
-            lines.append([])
+            pieces.append([])
             continue
         share = (float(one[name]) - least) / (most - least)
-        y = round(HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * share, 1)
-        lines[-1].append((_x(float(one["elapsed_s"]), end), y))
-    return Curve(
-        label=label,
-        lines=tuple(" ".join(f"{x},{y}" for x, y in line) for line in lines if len(line) > 1),
-        dots=tuple(line[0] for line in lines if len(line) == 1),
-        least=f"{least:.4g}",
-        most=f"{most:.4g}",
-    )
+        pieces[-1].append((_x(one, end), round(HEIGHT - _MARGIN - (HEIGHT - 2 * _MARGIN) * share, 1)))
+    return {
+        "label": label,
+        "lines": [" ".join(f"{x},{y}" for x, y in piece) for piece in pieces if len(piece) > 1],
+        "dots": [piece[0] for piece in pieces if len(piece) == 1],
+        "least": f"{least:.4g}",
+        "most": f"{most:.4g}",
+    }

@@ -1,20 +1,22 @@
-"""What a stress run measured, read back from its file, and as Markdown."""
+"""What a stress run measured, read back from its file: the rows that text, Markdown and the page show alike."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hardware.errors import BrokenInput, echo
-from hardware.plain_text import one_line
+from hardware.plain_text import columns, folded, one_line, size_text
 from hardware.untrusted import read_json, reason_of
 from reports.text import markdown, markdown_table
 
 SCHEMA = Path(__file__).parents[3] / "hardware" / "schemas" / "stress.json"
 
+NOTHING = "–"
 _LARGEST = 64 * 1024 * 1024
+_OWN_SHARE = 0.9
 _HEADINGS = (
     *("target", "device", "sustained", "of limit", "evenness", "temperature", "power", "throttled", "remark"),
 )
@@ -46,43 +48,102 @@ def stress_markdown(run: Run) -> str:
     return f"# Stress run of {markdown(str(run['started_at']))}\n\n{markdown_table(_HEADINGS, rows)}\n"
 
 
+def stress_text(run: Run) -> str:
+    """The run for a terminal of 80 columns; it ends in a newline."""
+    return "".join(f"{line}\n" for device in run["results"] for line in (*_text_of(device), ""))
+
+
+def _text_of(device: Device) -> Iterator[str]:
+    title = f"{device['target']}: {device['device_name']}" if device["device_name"] else device["target"]
+    yield from folded("", title)
+    yield "-" * min(len(title), 80)
+    if (said := remark(device)) != NOTHING:
+        yield from folded("  ", said)
+    if device["ending"] != "measured":
+        return
+    for label, text in facts(device):
+        yield from folded(f"  {label + ':':<13} ", text)
+    yield ""
+    rows = rates(device)
+    shown = [(f"  {name}", *figures, why) for name, *figures, why, _ in rows]
+    yield from columns(("  load", "size", "rate", "of limit", ""), shown, right=(1, 2, 3))
+    yield ""
+    limits: dict[str, list[str]] = {}
+    for name, _, rate, _, _, limit in rows:
+        if rate != NOTHING:
+            limits.setdefault(limit, []).append(name)
+    for limit, names in limits.items():
+        yield from folded("  Limit ", f"of {', '.join(names)}: {limit}", indent=4)
+
+
 def summary(device: Device) -> tuple[str, ...]:
     """A device's row: target, name, rate, share of the limit, evenness, temperature, power, throttling, remark."""
     return (
         device["target"],
-        device["device_name"] or "–",
-        sustained_rate(device),
-        percent(sustained_fraction(device)),
-        evenness(device),
-        span(device["temperature_c"], "°C"),
-        span(device["power_w"], "W"),
-        throttling(device),
+        device["device_name"] or NOTHING,
+        _sustained_rate(device) if device["ending"] == "measured" else NOTHING,
+        _percent(_sustained_fraction(device)),
+        _evenness(device),
+        _span(device["temperature_c"], "°C"),
+        _span(device["power_w"], "W"),
+        _throttling(device),
         remark(device),
     )
+
+
+def facts(device: Device) -> list[tuple[str, str]]:
+    """What a device that was measured did under load, as label and text; why it doesn't tell what it doesn't."""
+    reasons = device["telemetry_reasons"]
+
+    def unknown(name: str) -> str:
+        return f"unknown: {reasons.get(name) or reasons.get('all') or 'the device does not report it'}"
+
+    load = f"over {device['duration_s']:g} s after {device['warmup_s']:g} s of warm-up"
+    found = [
+        ("Sustained", f"{_sustained_rate(device)} {load}; every piece was checked and right"),
+        ("Stability", _evenness(device)),
+        ("Temperature", _span(device["temperature_c"], "°C", unknown("temperature_c"))),
+        ("Power", _span(device["power_w"], "W", unknown("power_w"))),
+        ("Throttled", _throttling(device, unknown("throttle_reasons"))),
+    ]
+    efficiency = device["gflops_per_watt"]
+    return found if efficiency is None else [*found, ("Efficiency", f"{efficiency:g} GFLOPS/W")]
+
+
+def rates(device: Device) -> list[tuple[str, ...]]:
+    """A row for each precision and kernel: its name, size, rate, share of the limit, why it has no rate or what to
+    know of it, and who says what the limit is."""
+    loads = [
+        (one["precision"], f"{one['size']} × {one['size']}" if one["size"] else "", rate_text(one["tflops"]), one)
+        for one in device["rates"]
+    ] + [
+        (one["kernel"], size_text(one["array_bytes"], NOTHING), _gigabytes(one["gbps"]), one)
+        for one in device["bandwidths"]
+    ]
+    return [(*said, _percent(one["limit_fraction"]), one["reason"], _source(one["limit"])) for *said, one in loads]
+
+
+def _source(limit: Mapping[str, str]) -> str:
+    return limit["source"] or f"unknown: {limit['reason']}"
 
 
 def rate_text(tflops: float | None) -> str:
     """TFLOPS, or GFLOPS below one of them; a dash where there is none."""
     if tflops is None:
-        return "–"
+        return NOTHING
     return f"{tflops:.4g} TFLOPS" if tflops >= 1 else f"{tflops * 1000:.4g} GFLOPS"
 
 
-def gigabytes(gbps: float | None) -> str:
-    """10^9 bytes a second; a dash where there is no rate."""
-    return "–" if gbps is None else f"{gbps:.4g} GB/s"
+def _gigabytes(gbps: float | None) -> str:
+    return NOTHING if gbps is None else f"{gbps:.4g} GB/s"
 
 
-def sustained_rate(device: Device) -> str:
-    """The sustained rate with what it is a rate of."""
-    if device["ending"] != "measured":
-        return "–"
-    rate = gigabytes(device["bandwidth_gbps"]) if device["tflops"] is None else rate_text(device["tflops"])
-    return f"{rate} {device['sustained']}"
+def _sustained_rate(device: Device) -> str:
+    rate = _gigabytes(device["bandwidth_gbps"]) if device["tflops"] is None else rate_text(device["tflops"])
+    return f"{rate} in {device['sustained']}"
 
 
-def sustained_fraction(device: Device) -> float | None:
-    """The share of the limit that the sustained rate is."""
+def _sustained_fraction(device: Device) -> float | None:
     for one in (*device["rates"], *device["bandwidths"]):
         if device["sustained"] in (one.get("precision"), one.get("kernel")):
             fraction: float | None = one["limit_fraction"]
@@ -90,31 +151,32 @@ def sustained_fraction(device: Device) -> float | None:
     return None
 
 
-def percent(fraction: float | None) -> str:
-    """A share in percent; a dash where it isn't known."""
-    return "–" if fraction is None else f"{100 * fraction:.1f} %"
+def _percent(fraction: float | None) -> str:
+    return NOTHING if fraction is None else f"{100 * fraction:.1f} %"
 
 
-def evenness(device: Device) -> str:
+def _evenness(device: Device) -> str:
     """How much the rate varied and sagged."""
     found = device["stability"]
     if found is None or found["coefficient_of_variation"] is None:
-        return "–"
-    sag = "" if found["sag"] is None else f", sag {100 * found['sag']:.1f} %"
-    return f"varies {100 * found['coefficient_of_variation']:.1f} %{sag}"
+        return NOTHING
+    varies = f"varies by {100 * found['coefficient_of_variation']:.1f} % (standard deviation over mean)"
+    if (sag := found["sag"]) is None:
+        return varies
+    return f"{varies}, last quarter {abs(100 * sag):.1f} % {'below' if sag >= 0 else 'above'} the first"
 
 
-def span(found: Mapping[str, float] | None, unit: str) -> str:
-    """Least to most; a dash where nothing was told."""
-    return "–" if found is None else f"{found['least']:g} to {found['most']:g} {unit}"
+def _span(found: Mapping[str, float] | None, unit: str, missing: str = NOTHING) -> str:
+    if found is None:
+        return missing
+    return f"{found['least']:g} to {found['most']:g} {unit}, {found['mean']:g} {unit} on average"
 
 
-def throttling(device: Device) -> str:
+def _throttling(device: Device, missing: str = NOTHING) -> str:
     """What held the device down and in how many looks."""
-    told = device["throttled"]
-    if told is None:
-        return "–"
-    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in told.items()) or "no"
+    if (told := device["throttled"]) is None:
+        return missing
+    return ", ".join(f"{name} in {100 * share:.0f} % of looks" for name, share in told.items()) or "no"
 
 
 def remark(device: Device) -> str:
@@ -123,6 +185,6 @@ def remark(device: Device) -> str:
     if device["simulated"]:
         said.append("simulated: proves plumbing, never speed")
     share = device["processor_share"]
-    if share is not None and share < 0.9:
-        said.append(f"got {100 * share:.0f} % of the processor: other programs competed")
-    return "; ".join(said) or "–"
+    if share is not None and share < _OWN_SHARE:
+        said.append(f"the load got {100 * share:.0f} % of the processor: other programs compete for it")
+    return "; ".join(said) or NOTHING

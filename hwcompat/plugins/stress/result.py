@@ -10,8 +10,6 @@ from typing import Any
 
 SCHEMA_VERSION = 1
 
-FLOPS_OF_PRODUCT = 2  # a multiplication and an addition
-
 
 class Ending(StrEnum):
     """How the load of a device ended. Only `measured` is good."""
@@ -32,20 +30,15 @@ class Figure:
     source: str = ""
     reason: str = ""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Limit(Figure):
-    """The most that the hardware could do: TFLOPS or 10^9 bytes per second, and who says so; or `reason` why nobody
-    does."""
-
     def fraction(self, rate: float | None) -> float | None:
-        """How much of the limit a rate is."""
+        """How much of a limit a rate is."""
         return None if rate is None or not self.value else round(rate / self.value, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Matrix products in one precision. `size` is the width of the square matrices; `reason` says why there is none.
+    """Matrix products in one precision. `size` is the width of the square matrices; `limit` is the most that the
+    hardware could do, in TFLOPS; `reason` says why there are none.
 
     Every product that was looked at was right, or the device's ending isn't `measured`.
     """
@@ -55,7 +48,7 @@ class Rate:
     size: int | None = None
     products: int = 0
     seconds: float = 0.0
-    limit: Limit = field(default_factory=Limit)
+    limit: Figure = field(default_factory=Figure)
     limit_fraction: float | None = None
     reason: str = ""
 
@@ -69,7 +62,7 @@ class Bandwidth:
     array_bytes: int | None = None
     passes: int = 0
     seconds: float = 0.0
-    limit: Limit = field(default_factory=Limit)
+    limit: Figure = field(default_factory=Figure)
     limit_fraction: float | None = None
     reason: str = ""
 

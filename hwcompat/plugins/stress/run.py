@@ -9,9 +9,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import IO, Any
 
 from hardware.detection import HardwareInfo
@@ -20,7 +19,7 @@ from hardware.process import PIPED, ROOT, Child, end_of, ending_of
 from hardware.sampling import Sample, Sampler
 from hardware.workers import environment_of
 
-from .child import PJRT, StressTask
+from .child import PJRT, StressOptions, is_pjrt
 from .result import DeviceResult, Ending, StressRun
 from .summary import summarised
 from .targets import Chosen, rounds
@@ -29,25 +28,20 @@ _STARTING_S = 180.0
 """Seconds that a child may take to import torch and to find its device."""
 
 _TAIL = 400
+_ENDINGS = {
+    "wrong": Ending.WRONG_RESULT,
+    "elsewhere": Ending.OFFLOADED,
+    "failed": Ending.FAILED,
+    "end": Ending.MEASURED,
+}
 Note = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StressOptions:
-    """How long, how often it is looked, and how long a child may say nothing, in seconds."""
-
-    warmup_s: float
-    duration_s: float
-    interval_s: float
-    silence_s: float
-    precisions: tuple[str, ...]
 
 
 @dataclass
 class Watched:
     """One child with what it said. `events` grow while it runs."""
 
-    chosen: Chosen
+    options: StressOptions
     process: Child
     log: IO[bytes]
     events: list[Mapping[str, Any]] = field(default_factory=list)
@@ -57,9 +51,12 @@ class Watched:
     ending: tuple[Ending, str] = (Ending.FAILED, "")
     hearing: threading.Thread = field(default_factory=threading.Thread)
 
-    def said(self) -> str:
-        """The end of what the child's libraries printed, in one line."""
-        return redact(" ".join(end_of(self.log).split()))[-_TAIL:]
+    def end_if_silent(self) -> None:
+        """End it where it has said nothing for too long."""
+        limit = self.options.silence_s if self.has_device else max(_STARTING_S, self.options.silence_s)
+        if self.process.poll() is None and time.monotonic() - self.heard_at > limit:
+            self.timed_out = True
+            self.process.end()
 
 
 def run_stress(
@@ -73,33 +70,24 @@ def run_stress(
             note(f"{one.target}: skipped: {one.reason}")
             results[one.target] = DeviceResult(target=one.target, ending=Ending.SKIPPED, reason=one.reason)
     for together in rounds(chosen):
-        for watched, taken in _round(together, options, sampler, note):
-            results[watched.chosen.target] = _result(watched, taken, inventory, options, sampler)
-    host = inventory.host
-    versions = {name: version for name, version in inventory.packages.items() if version}
+        children, taken = _round(together, options, sampler, note)
+        for child in children:
+            ending, reason = child.ending
+            results[child.options.target] = summarised(
+                child.options,
+                child.events,
+                taken,
+                inventory=inventory,
+                devices=sampler.devices,
+                ending=ending,
+                reason=reason,
+            )
     return StressRun(
         started_at=started_at,
-        host={**asdict(host), "cpu": inventory.cpu.model, "memory_bytes": inventory.memory.total_bytes},
-        versions=versions,
+        host={**asdict(inventory.host), "cpu": inventory.cpu.model, "memory_bytes": inventory.memory.total_bytes},
+        versions={name: version for name, version in inventory.packages.items() if version},
         interval_s=options.interval_s,
         results=tuple(results[one.target] for one in chosen),
-    )
-
-
-def _result(
-    watched: Watched, taken: Sequence[Sample], inventory: HardwareInfo, options: StressOptions, sampler: Sampler
-) -> DeviceResult:
-    ending, reason = watched.ending
-    return summarised(
-        watched.chosen.target,
-        watched.events,
-        taken,
-        inventory=inventory,
-        devices=sampler.devices,
-        ending=ending,
-        reason=reason,
-        warmup_s=options.warmup_s,
-        duration_s=options.duration_s,
     )
 
 
@@ -109,76 +97,47 @@ def _ending(watched: Watched) -> tuple[Ending, str]:
         at = str(last.get("load") or last.get("event") or "its start")
         return Ending.TIMEOUT, f"it said nothing for too long after {at} and was ended"
     for event in watched.events:
-        if event["event"] == "wrong":
-            return Ending.WRONG_RESULT, str(event["message"])
-        if event["event"] == "elsewhere":
-            return Ending.OFFLOADED, str(event["message"])
-        if event["event"] == "failed":
-            return Ending.FAILED, redact(str(event["message"]))
-        if event["event"] == "end":
-            return Ending.MEASURED, ""
-    how = ending_of(watched.process.wait())
-    return Ending.FAILED, f"its process ended with {how}. {watched.said()}".strip()
+        if event["event"] in _ENDINGS:
+            return _ENDINGS[event["event"]], redact(str(event.get("message", "")))
+    said = redact(" ".join(end_of(watched.log).split()))[-_TAIL:]
+    return Ending.FAILED, f"its process ended with {ending_of(watched.process.wait())}. {said}".strip()
 
 
 def _round(
     together: Sequence[Chosen], options: StressOptions, sampler: Sampler, note: Note
-) -> list[tuple[Watched, list[Sample]]]:
-    """Run these loads at once; each with the samples that were taken meanwhile."""
+) -> tuple[list[Watched], list[Sample]]:
+    """Run these loads at once; the samples are those that were taken meanwhile."""
     taken: list[Sample] = []
     with contextlib.ExitStack() as stack:
-        children = [_start(one, options, stack, note) for one in together]
+        children = [_start(replace(options, target=one.target), stack, note) for one in together]
         while any(child.process.poll() is None for child in children):
-            began = time.monotonic()
+            until = time.monotonic() + options.interval_s
             taken.append(sampler.sample())
             for child in children:
-                _end_if_silent(child, options)
-            _wait(children, began + options.interval_s)
+                child.end_if_silent()
+            while time.monotonic() < until and any(child.process.poll() is None for child in children):
+                time.sleep(0.02)
         for child in children:
             child.hearing.join(timeout=5)
             child.ending = _ending(child)
-            note(f"{child.chosen.target}: {child.ending[0].replace('_', ' ')}")
-    return [(child, taken) for child in children]
+            note(f"{child.options.target}: {child.ending[0].replace('_', ' ')}")
+    return children, taken
 
 
-def _wait(children: Sequence[Watched], until: float) -> None:
-    while time.monotonic() < until and any(child.process.poll() is None for child in children):
-        time.sleep(0.02)
-
-
-def _end_if_silent(child: Watched, options: StressOptions) -> None:
-    limit = options.silence_s if child.has_device else max(_STARTING_S, options.silence_s)
-    if child.process.poll() is None and time.monotonic() - child.heard_at > limit:
-        child.timed_out = True
-        child.process.end()
-
-
-def _start(chosen: Chosen, options: StressOptions, stack: contextlib.ExitStack, note: Note) -> Watched:
-    task = StressTask(
-        target=chosen.target,
-        warmup_s=options.warmup_s,
-        duration_s=options.duration_s,
-        precisions=options.precisions,
-    )
+def _start(options: StressOptions, stack: contextlib.ExitStack, note: Note) -> Watched:
     log: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-    command = [str(_python_of(chosen.target)), "-m", "hwcompat.plugins.stress.child"]
+    own_python = environment_of(PJRT).python if is_pjrt(options.target) else None
+    command = [str(own_python or sys.executable), "-m", "hwcompat.plugins.stress.child"]
     process = Child(command, cwd=ROOT, stdin=PIPED, stdout=PIPED, stderr=log)
     stack.callback(process.end)
-    watched = Watched(chosen=chosen, process=process, log=log)
+    watched = Watched(options=options, process=process, log=log)
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(task.to_json().encode())
+        process.stdin.write(json.dumps(asdict(options)).encode())
         process.stdin.close()
     watched.hearing = threading.Thread(target=_hear, args=(watched, note), daemon=True)
     watched.hearing.start()
     return watched
-
-
-def _python_of(target: str) -> Path:
-    """The interpreter that a target's load runs in: that of its own environment, where it has one."""
-    if target.partition(":")[0] != PJRT:
-        return Path(sys.executable)
-    return environment_of(PJRT).python or Path(sys.executable)
 
 
 def _hear(watched: Watched, note: Note) -> None:
@@ -192,6 +151,6 @@ def _hear(watched: Watched, note: Note) -> None:
         watched.events.append(event)
         if event["event"] == "device":
             watched.has_device = True
-            note(f"{watched.chosen.target}: {event['name']}")
+            note(f"{watched.options.target}: {event['name']}")
         elif event["event"] == "phase":
-            note(f"{watched.chosen.target}: {event['phase']} {event['load']}")
+            note(f"{watched.options.target}: {event['phase']} {event['load']}")

@@ -8,36 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 from hardware.backends.factory import declarations_of, vendor_of
 
-from .child import RAM, SUSTAINED
+from .child import RAM, SUSTAINED, StressOptions
 from .limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
 from .result import (
     Bandwidth,
     DeviceResult,
     Ending,
-    Limit,
+    Figure,
     ProfilePoint,
     Rate,
     range_of,
     stability_of,
     throttled_share,
 )
+from .targets import is_on_host
 
 if TYPE_CHECKING:
     from hardware.accelerators.base import AcceleratorInfo
     from hardware.detection import HardwareInfo
-    from hardware.sampling import Sample
+    from hardware.sampling import DeviceSample, Sample
+    from hardware.system.cpu_telemetry import CpuTelemetry
 
 Event = Mapping[str, Any]
 
-_HOST = ("cpu", RAM)
-
-
-def _is_on_host(target: str) -> bool:
-    return target in _HOST or declarations_of(target).SIMULATED
+_METRICS = ("temperature_c", "power_w", "compute_percent", "memory_used_bytes", "throttle_reasons")
 
 
 def summarised(
-    target: str,
+    options: StressOptions,
     events: Sequence[Event],
     samples: Sequence[Sample],
     *,
@@ -45,24 +43,26 @@ def summarised(
     devices: Sequence[AcceleratorInfo],
     ending: Ending,
     reason: str,
-    warmup_s: float,
-    duration_s: float,
 ) -> DeviceResult:
     """The result of one device. What can't be told is `None`; a device that computed wrongly has no rate."""
+    target = options.target
     told = next((event for event in events if event["event"] == "device"), {})
     device = _accelerator(target, told, devices)
     good = ending is Ending.MEASURED
-    rates = tuple(_rate(event, target, inventory, told) for event in events if event["event"] == "rate")
-    bandwidths = tuple(
-        _bandwidth(event, target, inventory, told, device) for event in events if event["event"] == "bandwidth"
-    )
     points = _profile(events, samples, target, device)
     loaded = [point for point in points if point.phase == SUSTAINED]
     power = range_of([point.power_w for point in loaded])
     sustained = next(
         (str(one["load"]) for one in events if one["event"] == "phase" and one["phase"] == SUSTAINED), ""
     )
-    tflops = next((one.tflops for one in rates if one.precision == sustained), None) if good else None
+    rates: list[Rate] = []
+    bandwidths: list[Bandwidth] = []
+    for event in events if good else ():
+        if event["event"] == "rate":
+            rates.append(_rate(event, _limit(event, target, inventory, told, device)))
+        elif event["event"] == "bandwidth":
+            bandwidths.append(_bandwidth(event, _limit(event, target, inventory, told, device)))
+    tflops = next((one.tflops for one in rates if one.precision == sustained), None)
     pieces = [event["work"] / event["seconds"] for event in _slices(events) if event["phase"] == SUSTAINED]
     return DeviceResult(
         target=target,
@@ -72,12 +72,12 @@ def summarised(
         simulated=declarations_of(target).SIMULATED or (device is not None and device.simulated),
         sustained=sustained,
         tflops=tflops,
-        bandwidth_gbps=next((one.gbps for one in bandwidths if one.kernel == sustained), None) if good else None,
-        warmup_s=warmup_s,
-        duration_s=duration_s,
+        bandwidth_gbps=next((one.gbps for one in bandwidths if one.kernel == sustained), None),
+        warmup_s=options.warmup_s,
+        duration_s=options.duration_s,
         processor_share=_processor_share(target, sustained, events, inventory) if good else None,
-        rates=rates if good else (),
-        bandwidths=bandwidths if good else (),
+        rates=tuple(rates),
+        bandwidths=tuple(bandwidths),
         stability=stability_of(pieces) if pieces and good else None,
         gflops_per_watt=round(1000 * tflops / power.mean, 2) if tflops and power and power.mean else None,
         temperature_c=range_of([point.temperature_c for point in loaded]),
@@ -90,7 +90,7 @@ def summarised(
 
 def _processor_share(target: str, sustained: str, events: Sequence[Event], inventory: HardwareInfo) -> float | None:
     threads = inventory.cpu.usable_threads or inventory.cpu.threads
-    if not _is_on_host(target) or not threads:
+    if not is_on_host(target) or not threads:
         return None
     done = [event for event in events if sustained in (event.get("precision"), event.get("kernel"))]
     done = [event for event in done if event.get("seconds")]
@@ -113,19 +113,25 @@ def _accelerator(target: str, told: Event, devices: Sequence[AcceleratorInfo]) -
     return next((one for one in own if one.index == index), None) if len(own) > 1 else (own[0] if own else None)
 
 
-def _rate(event: Event, target: str, inventory: HardwareInfo, told: Event) -> Rate:
+def _limit(event: Event, target: str, inventory: HardwareInfo, told: Event, device: AcceleratorInfo | None) -> Figure:
+    """The most that the hardware could do of what an event tells the rate of."""
+    if target == RAM:
+        return memory_limit(inventory.memory)
+    if declarations_of(target).SIMULATED:
+        return Figure(reason="a simulated device has no limit of its own")
+    name = str(told.get("name", ""))
+    if event["event"] == "bandwidth":
+        return accelerator_bandwidth(name, device)
     precision = str(event["precision"])
+    return processor_limit(inventory.cpu, precision) if target == "cpu" else accelerator_limit(name, precision)
+
+
+def _rate(event: Event, limit: Figure) -> Rate:
     if event.get("reason"):
-        return Rate(precision=precision, reason=str(event["reason"]))
+        return Rate(precision=str(event["precision"]), reason=str(event["reason"]))
     tflops = event["work"] * event["calls"] / event["seconds"] / 1e12
-    if target == "cpu":
-        limit = processor_limit(inventory.cpu, precision)
-    elif declarations_of(target).SIMULATED:
-        limit = Limit(reason="a simulated device has no limit of its own")
-    else:
-        limit = accelerator_limit(str(told.get("name", "")), precision)
     return Rate(
-        precision=precision,
+        precision=str(event["precision"]),
         tflops=_digits(tflops),
         size=event["size"],
         products=event["calls"],
@@ -135,16 +141,8 @@ def _rate(event: Event, target: str, inventory: HardwareInfo, told: Event) -> Ra
     )
 
 
-def _bandwidth(
-    event: Event, target: str, inventory: HardwareInfo, told: Event, device: AcceleratorInfo | None
-) -> Bandwidth:
+def _bandwidth(event: Event, limit: Figure) -> Bandwidth:
     gbps = event["work"] * event["calls"] / event["seconds"] / 1e9
-    if target == RAM:
-        limit = memory_limit(inventory.memory)
-    elif declarations_of(target).SIMULATED:
-        limit = Limit(reason="a simulated device has no limit of its own")
-    else:
-        limit = accelerator_bandwidth(str(told.get("name", "")), device)
     return Bandwidth(
         kernel=str(event["kernel"]),
         gbps=_digits(gbps),
@@ -166,7 +164,6 @@ def _profile(
     events: Sequence[Event], samples: Sequence[Sample], target: str, device: AcceleratorInfo | None
 ) -> tuple[ProfilePoint, ...]:
     """A point for each sample after the device was found, with the rate of the pieces since the sample before."""
-    pieces = _slices(events)
     phases = [event for event in events if event["event"] in ("phase", "rate", "bandwidth", "end")]
     begin = next((event["at"] for event in events if event["event"] == "phase"), None)
     points: list[ProfilePoint] = []
@@ -175,51 +172,47 @@ def _profile(
         at = datetime.fromisoformat(sample.time).timestamp()
         if begin is None or at < begin:
             continue
-        now = [event for event in phases if event["at"] <= at]
-        running = now[-1] if now and now[-1]["event"] == "phase" else None
-        if now and now[-1]["event"] == "end":
+        now = next((event for event in reversed(phases) if event["at"] <= at), {})
+        if now.get("event") == "end":
             break
-        since = [one for one in pieces if before < one["at"] <= at and running and _same(one, running)]
+        since = [
+            one
+            for one in _slices(events)
+            if before < one["at"] <= at and (one["load"], one["phase"]) == (now.get("load"), now.get("phase"))
+        ]
         before = at
         rate = sum(one["work"] for one in since) / sum(one["seconds"] for one in since) if since else None
-        unit = 1e9 if running and running.get("unit") == "bytes" else 1e12
-        phase = "" if running is None else str(running["phase"])
-        values = _sampled(sample, target, device)
-        rate_text = None if rate is None else _digits(rate / unit)
-        points.append(ProfilePoint(elapsed_s=round(at - begin, 2), phase=phase, rate=rate_text, **values))
+        unit = 1e9 if now.get("unit") == "bytes" else 1e12
+        own = _telemetry(sample, target, device)
+        values: dict[str, Any] = {name: getattr(own, name, None) for name in _METRICS}
+        if is_on_host(target):
+            values["memory_used_bytes"] = sample.host.memory_used_bytes
+        points.append(
+            ProfilePoint(
+                elapsed_s=round(at - begin, 2),
+                phase=str(now.get("phase", "")),
+                rate=None if rate is None else _digits(rate / unit),
+                **values,
+            )
+        )
     return tuple(points)
 
 
-def _same(piece: Event, running: Event) -> bool:
-    return (piece["load"], piece["phase"]) == (running["load"], running["phase"])
-
-
-def _sampled(sample: Sample, target: str, device: AcceleratorInfo | None) -> dict[str, Any]:
-    """What a sample tells of the target's own device; nothing where nobody watches it."""
-    if _is_on_host(target):
-        cpu = sample.host.cpu
-        return {
-            "temperature_c": cpu.temperature_c,
-            "power_w": cpu.power_w,
-            "compute_percent": cpu.compute_percent,
-            "memory_used_bytes": sample.host.memory_used_bytes,
-            "throttle_reasons": cpu.throttle_reasons,
-        }
-    for one in sample.devices:
-        if device is not None and (one.vendor, one.index) == (device.vendor, device.index):
-            names = ("temperature_c", "power_w", "compute_percent", "memory_used_bytes", "throttle_reasons")
-            return {name: getattr(one, name) for name in names}
-    return {}
+def _telemetry(sample: Sample, target: str, device: AcceleratorInfo | None) -> CpuTelemetry | DeviceSample | None:
+    """What a sample tells of the target's own device; None where nobody watches it."""
+    if is_on_host(target):
+        return sample.host.cpu
+    own = device and (device.vendor, device.index)
+    return next((one for one in sample.devices if (one.vendor, one.index) == own), None)
 
 
 def _telemetry_reasons(samples: Sequence[Sample], target: str, device: AcceleratorInfo | None) -> dict[str, str]:
     """Why a metric wasn't told, by its name, as the last sample says."""
     if not samples:
         return {"all": "nothing was sampled meanwhile"}
-    last = samples[-1]
-    if _is_on_host(target):
-        return dict(last.host.cpu.reasons)
+    if is_on_host(target):
+        return dict(samples[-1].host.cpu.reasons)
     if device is None:
         return {"all": f"no driver lists telemetry of a {vendor_of(target) or 'vendor'} device here"}
-    reasons = [one.reason for one in last.devices if (one.vendor, one.index) == (device.vendor, device.index)]
-    return {"all": reasons[0]} if reasons and reasons[0] else {}
+    reason = getattr(_telemetry(samples[-1], target, device), "reason", "")
+    return {"all": reason} if reason else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ class Chosen:
     reason: str = ""
 
 
-def _is_on_host(target: str) -> bool:
+def is_on_host(target: str) -> bool:
     """Whether a load is on the host: these run one after the other, accelerators all at once."""
     return target in _HOST or declarations_of(target).SIMULATED
 
@@ -56,44 +56,32 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
     found: dict[str, Chosen] = {}
     for name in names:
         text = name.strip().lower()
-        if text == ALL:
-            wanted = [one for one in ("cpu", RAM, *known) if not declarations_of(one).SIMULATED]
-            for one in dict.fromkeys(wanted):
-                _add(found, _devices(one, None, statuses, inventory, named=False))
-            continue
-        if text == XLA_ON_HOST:
-            _add(found, [Chosen(target=text, named=True, reason=environment_of(PJRT).reason)])
-            continue
         base, _, index = text.partition(":")
         base = aliases().get(base, base)
-        if base not in known or (index and not index.isdecimal()) or (index and _is_on_host(base)):
+        if text == ALL:
+            every = [one for one in dict.fromkeys(("cpu", *known)) if not declarations_of(one).SIMULATED]
+            chosen = [two for one in every for two in _devices(one, "", statuses, inventory, named=False)]
+        elif text == XLA_ON_HOST:
+            chosen = [Chosen(target=text, named=True, reason=environment_of(PJRT).reason)]
+        elif base not in known or (index and not index.isdecimal()) or (index and is_on_host(base)):
             hint = did_you_mean(base, [*known, *aliases(), ALL])
             fix = f"{hint} Known: {', '.join(known)}, {ALL}; accelerators take an index: cuda:0."
             raise UsageError(f"unknown target {echo(name)} for a stress test", fix=fix.strip())
-        _add(found, _devices(base, int(index) if index else None, statuses, inventory, named=True))
+        else:
+            chosen = _devices(base, index, statuses, inventory, named=True)
+        found |= {one.target: one for one in chosen if one.target not in found or one.named}
     return tuple(found.values())
 
 
-def _add(found: dict[str, Chosen], more: Iterable[Chosen]) -> None:
-    for one in more:
-        if one.target not in found or one.named:
-            found[one.target] = one
-
-
 def _devices(
-    base: str, index: int | None, statuses: dict[str, TargetStatus], inventory: HardwareInfo, *, named: bool
+    base: str, index: str, statuses: dict[str, TargetStatus], inventory: HardwareInfo, *, named: bool
 ) -> list[Chosen]:
-    if base == RAM:
-        reason = inventory.torch.reason
-        return [Chosen(target=RAM, named=named, reason=reason)]
-    status = statuses[base]
-    target = base if index is None else f"{base}:{index}"
-    if not status.expected:
-        return [Chosen(target=target, named=named, reason=status.reason)]
-    if index is not None or _is_on_host(base):
-        return [Chosen(target=target, named=named)]
-    count = _count(base, inventory)
-    return [Chosen(target=f"{base}:{number}" if count > 1 else base, named=named) for number in range(count)]
+    reason = inventory.torch.reason if base == RAM else "" if statuses[base].expected else statuses[base].reason
+    if index:
+        base = f"{base}:{int(index)}"
+    count = 1 if reason or index or is_on_host(base) else _count(base, inventory)
+    targets = [base] if count == 1 else [f"{base}:{number}" for number in range(count)]
+    return [Chosen(target=one, named=named, reason=reason) for one in targets]
 
 
 def _count(base: str, inventory: HardwareInfo) -> int:
@@ -108,6 +96,6 @@ def _count(base: str, inventory: HardwareInfo) -> int:
 def rounds(chosen: Sequence[Chosen]) -> list[list[Chosen]]:
     """What runs together: accelerators in one round, and each load of the host in a round of its own before them."""
     here = [one for one in chosen if not one.reason]
-    alone = [[one] for one in here if _is_on_host(one.target)]
-    together = [one for one in here if not _is_on_host(one.target)]
+    alone = [[one] for one in here if is_on_host(one.target)]
+    together = [one for one in here if not is_on_host(one.target)]
     return [*alone, *([together] if together else [])]

@@ -7,6 +7,7 @@ to stand in its way; behind one obstacle there may be others that nobody could s
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from hardware.target import Target
 MISSING, FAILING, OFFLOADED = "missing", "failing", "offloaded"
 _MOST_SHAPES = 4
 _LONGEST_REASON = 200
+_DOMAIN = re.compile(r"^onnx\..*\.")
+"""Of an ONNX operator: what stands before its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +111,11 @@ def backlog(
     }
     known = {recipe.model_type: coverage(target, recipe.operators) for recipe in recipes}
     measured = [_measured(name, lines, known.get(name)) for name, lines in sorted(ran.items())]
-    predicted = [_predicted(name, found) for name, found in known.items() if name not in ran]
+    predicted = [
+        Obstacles(model_type=name, operators=dict.fromkeys(found.missing, MISSING), measured=False)
+        for name, found in known.items()
+        if name not in ran
+    ]
     unknown = Counter(name for found in known.values() for name in found.unknown)
     asked = coverage(target, sorted({name for found in known.values() for name in found.missing}))
     other: dict[str, list[str]] = defaultdict(list)
@@ -135,7 +142,7 @@ def backlog(
 def _measured(model_type: str, lines: Sequence[CheckLine], known: OperatorCoverage | None) -> Obstacles:
     """What a type's last run showed; where its failures name no operator, what the table says may be the cause."""
     failed = [line for line in lines if line.outcome is not Outcome.PASSED]
-    operators = {_plain(name): OFFLOADED for line in lines for name in line.offloaded_ops}
+    operators = {_DOMAIN.sub("onnx.", name): OFFLOADED for line in lines for name in line.offloaded_ops}
     for line in failed:
         for name, said in operators_named(line.error_message).items():
             operators.setdefault(name, said.how)
@@ -148,23 +155,14 @@ def _measured(model_type: str, lines: Sequence[CheckLine], known: OperatorCovera
     return Obstacles(model_type=model_type, operators=operators, measured=True, other=other)
 
 
-def _predicted(model_type: str, known: OperatorCoverage) -> Obstacles:
-    return Obstacles(model_type=model_type, operators=dict.fromkeys(known.missing, MISSING), measured=False)
-
-
-def _plain(name: str) -> str:
-    return f"onnx.{name.rpartition('.')[2]}" if name.startswith("onnx.") else name
-
-
 def _reasons(ran: Mapping[str, Sequence[CheckLine]]) -> dict[str, str]:
     """By operator, what the first message that names it says of it."""
     found: dict[str, str] = {}
     for model_type, lines in ran.items():
         for line in lines:
-            for name, said in (
-                operators_named(line.error_message).items() if line.outcome is not Outcome.PASSED else ()
-            ):
-                found.setdefault(name, f"{said.says} ({model_type})")
+            if line.outcome is not Outcome.PASSED:
+                named = operators_named(line.error_message)
+                found = {name: f"{said.says} ({model_type})" for name, said in named.items()} | found
     return found
 
 
@@ -201,13 +199,12 @@ def _item(name: str, found: Sequence[Obstacles], asked: OperatorCoverage, messag
     )
 
 
-def _examples(name: str) -> list[object]:
+def _examples(name: str) -> Sequence[object]:
     """How models call an operator of torch; what nodes of an ONNX type are given, or which operators become them."""
     if not name.startswith("onnx."):
-        return list(examples(name))
+        return examples(name)
     if met := nodes(name):
-        return list(met)
+        return met
     type_name = name.removeprefix("onnx.")
     made = [op for op, types in onnx_types().items() if not isinstance(types, str) and type_name in types]
-    shown = [f"{op}: {one}" for op in made for one in examples(op)[:1]]
-    return list(shown)
+    return [f"{op}: {one}" for op in made for one in examples(op)[:1]]

@@ -22,7 +22,14 @@ from reports.text import listed, markdown, markdown_table
 
 from .backlog import Backlog, Item, backlog
 
+SCHEMA_VERSION = 1
+
 _SHOWN = 20
+_SHOWN_TYPES = 6
+_SHOWN_OTHERS = 12
+_SHOWN_GROUPS = 12
+_NONE = "0"
+_LABELS = ("state", "unlocks", "part in", "because", "seen", "real size")
 _REAL_MODELS = 12
 """Types that are looked at in their real size: each takes seconds."""
 
@@ -43,11 +50,12 @@ def report_backlog(asked: Options, name: str) -> int:
     if asked.dims == "real":
         found = _at_real_size(found)
     if asked.format_ == "json":
-        click.echo(backlog_json(found), nl=False)
+        text = backlog_json(found)
     elif asked.format_ == "markdown":
-        click.echo(backlog_markdown(found), nl=False)
+        text = backlog_markdown(found)
     else:
-        click.echo(backlog_text(found, width=terminal_width(), most=_SHOWN), nl=False)
+        text = backlog_text(found, width=terminal_width(), most=_SHOWN)
+    click.echo(text, nl=False)
     return 0
 
 
@@ -99,13 +107,6 @@ def _at_real_size(found: Backlog) -> Backlog:
     return replace(found, items=tuple(map(seen, found.items)))
 
 
-SCHEMA_VERSION = 1
-
-_SHOWN_TYPES = 6
-_SHOWN_OTHERS = 12
-_SHOWN_GROUPS = 8
-
-
 def backlog_json(found: Backlog) -> str:
     """The list as the schema `schemas/backlog.json` describes it."""
     return json_text({"schema_version": SCHEMA_VERSION, **asdict(found)}) + "\n"
@@ -113,30 +114,38 @@ def backlog_json(found: Backlog) -> str:
 
 def backlog_text(found: Backlog, *, width: int = 80, most: int | None = None) -> str:
     """The list for a terminal: one operator a paragraph, `most` of them at most."""
-    return "\n".join(_text_lines(found, width, most)) + "\n"
-
-
-def _text_lines(found: Backlog, width: int, most: int | None) -> Iterator[str]:
-    yield f"Operators to do for {found.target} ({found.precision})"
-    yield ""
-    for line in _standing(found):
-        yield from folded("", one_line(line, longest=2000), width=width)
+    parts = [[_title(found)], [line for one in _standing(found) for line in _folded("", one, width)]]
     for number, item in enumerate(found.items[:most], start=1):
-        yield ""
-        yield f"{number}. {one_line(item.operator)}: unlocks {len(item.unlocks)}, part in {len(item.part_in)}"
-        for label, text in _facts(item):
-            yield from folded(f"   {label}: ", one_line(text, longest=2000), indent=5, width=width)
+        facts = {label: text for label, text in _facts(item).items() if text not in ("", _NONE)}
+        parts.append([f"{number}. {one_line(item.operator)}"])
+        parts[-1] += [line for label, text in facts.items() for line in _folded(f"   {label}: ", text, width, 5)]
     if most is not None and len(found.items) > most:
-        yield ""
-        yield f"and {len(found.items) - most} more (--format markdown or json shows all)"
-    for group in found.groups[:_SHOWN_GROUPS]:
-        yield ""
-        together = f"together {', '.join(group.operators)}: unlock {listed(group.unlocks, _SHOWN_TYPES)}"
-        yield from folded("", one_line(together, longest=2000), indent=3, width=width)
-    if found.other:
-        yield ""
-        text = one_line("Failures that name no operator: " + _others(found), longest=2000)
-        yield from folded("", text, indent=3, width=width)
+        parts.append([f"and {len(found.items) - most} more (--format markdown or json shows all)"])
+    parts += [_folded("", text, width, 3) for text in _behind(found)]
+    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+
+
+def backlog_markdown(found: Backlog, *, level: int = 1) -> str:
+    """The list as one table."""
+    facts = [_facts(item) for item in found.items]
+    labels = [label for label in _LABELS if label != "real size" or any(one[label] for one in facts)]
+    rows = [
+        [str(number), markdown(item.operator), *(markdown(one[label], longest=300) or "-" for label in labels)]
+        for number, (item, one) in enumerate(zip(found.items, facts, strict=True), start=1)
+    ]
+    parts = [f"{'#' * level} {markdown(_title(found))}"]
+    parts += [markdown(line, longest=3000) for line in _standing(found)]
+    parts.append(markdown_table(["", "operator", *labels], rows) if rows else "Nothing is known to stand in the way.")
+    parts += [markdown(line, longest=3000) for line in _behind(found)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _folded(start: str, text: str, width: int, indent: int = 0) -> list[str]:
+    return folded(start, one_line(text, longest=3000), indent=indent, width=width)
+
+
+def _title(found: Backlog) -> str:
+    return f"Operators to do for {found.target} ({found.precision})"
 
 
 def _standing(found: Backlog) -> Iterator[str]:
@@ -151,63 +160,21 @@ def _standing(found: Backlog) -> Iterator[str]:
         yield f"No table knows {listed(named, _SHOWN_OTHERS)}."
 
 
-def _facts(item: Item) -> Iterator[tuple[str, str]]:
-    yield "state", _states(item)
-    if item.unlocks:
-        yield "unlocks", listed(item.unlocks, _SHOWN_TYPES)
-    if item.part_in:
-        yield "part in", listed(item.part_in, _SHOWN_TYPES)
-    if item.reason:
-        yield "because", item.reason
-    if item.shapes:
-        yield "seen", "; ".join(item.shapes)
-    if item.real:
-        yield "real size", "; ".join(item.real)
-
-
-def _states(item: Item) -> str:
-    return ", ".join(f"{state} ({count})" for state, count in item.states.items())
-
-
-def _others(found: Backlog) -> str:
-    return "; ".join(f"{kind}: {listed(names, _SHOWN_TYPES)}" for kind, names in found.other.items())
-
-
-def backlog_markdown(found: Backlog, *, level: int = 1) -> str:
-    """The list as one table."""
-    rows = [
-        [
-            str(number),
-            markdown(item.operator),
-            _states(item),
-            _listed(item.unlocks),
-            _listed(item.part_in),
-            markdown(item.reason, longest=160) or "-",
-            markdown("; ".join(item.shapes), longest=300) or "-",
-            *([markdown("; ".join(item.real), longest=300) or "-"] if _has_real(found) else []),
-        ]
-        for number, item in enumerate(found.items, start=1)
+def _facts(item: Item) -> dict[str, str]:
+    """What is known of an operator, by the label that it has in a list."""
+    states = ", ".join(f"{state} ({count})" for state, count in item.states.items())
+    types = [
+        f"{len(names)} ({listed(names, _SHOWN_TYPES)})" if names else _NONE for names in (item.unlocks, item.part_in)
     ]
-    headings = ["", "operator", "state (types)", "unlocks", "part in", "because", "dtypes and shapes seen"]
-    headings += ["at real size"] if _has_real(found) else []
-    parts = [f"{'#' * level} Operators to do for {markdown(found.target)} ({found.precision})"]
-    parts += [markdown(line, longest=3000) for line in _standing(found)]
-    parts.append(markdown_table(headings, rows) if rows else "Nothing is known to stand in the way.")
-    if found.groups:
-        parts.append(f"{'#' * (level + 1)} Several operators that unlock types together")
-        together = [
-            [markdown(", ".join(one.operators), longest=400), _listed(one.unlocks)]
-            for one in found.groups[:_SHOWN_OTHERS]
-        ]
-        parts.append(markdown_table(["operators", "unlock"], together))
+    return dict(
+        zip(_LABELS, [states, *types, item.reason, "; ".join(item.shapes), "; ".join(item.real)], strict=True)
+    )
+
+
+def _behind(found: Backlog) -> Iterator[str]:
+    """What is said behind the list: operators that have to be done together, and failures that name none."""
+    for group in found.groups[:_SHOWN_GROUPS]:
+        yield f"together {', '.join(group.operators)}: unlock {listed(group.unlocks, _SHOWN_TYPES)}"
     if found.other:
-        parts.append("Failures that name no operator: " + markdown(_others(found), longest=3000) + ".")
-    return "\n\n".join(parts) + "\n"
-
-
-def _has_real(found: Backlog) -> bool:
-    return any(item.real for item in found.items)
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return f"{len(names)}: {markdown(listed(names, _SHOWN_TYPES))}" if names else "0"
+        others = "; ".join(f"{kind}: {listed(names, _SHOWN_TYPES)}" for kind, names in found.other.items())
+        yield f"Failures that name no operator: {others}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -11,7 +11,6 @@ import click
 
 from generators.compatibility.calibration.scoring import (
     MOST_WRONG,
-    Guess,
     RuleScore,
     Scored,
     Scores,
@@ -59,20 +58,20 @@ class Calibration:
         """A row for each target, one for all, and the baselines of all."""
         cells = [one for one in self.scores.cells if one.held_out is held_out]
         names = sorted({str(one.cell.target) for one in cells})
-        rows = [(name, _tally([one for one in cells if str(one.cell.target) == name])) for name in names]
+        rows = [(name, _tally(one for one in cells if str(one.cell.target) == name)) for name in names]
         rows.append(("all targets", _tally(cells)))
         tuned = [one for one in self.scores.cells if not one.held_out]
         if self.scores.first:
             rows.append(("… as first predicted", self.as_first_predicted(held_out=held_out)))
-        rows.append(("baseline: always yes", _guessed(cells, always_yes)))
-        rows.append(("baseline: by family", _guessed(cells, by_family(tuned))))
+        for name, guess in (("always yes", always_yes), ("by family", by_family(tuned))):
+            rows.append((f"baseline: {name}", tally((guess(one), one.works) for one in cells)))
         return rows
 
     def as_first_predicted(self, *, held_out: bool) -> Tally:
         """All cells of a half, those that were predicted more than once as they were the first time."""
         first = {one.cell.id: one for one in self.scores.first}
         cells = [first.get(one.cell.id, one) for one in self.scores.cells]
-        return _tally([one for one in cells if one.held_out is held_out])
+        return _tally(one for one in cells if one.held_out is held_out)
 
     @property
     def rules(self) -> tuple[RuleScore, ...]:
@@ -120,12 +119,8 @@ class Calibration:
         }
 
 
-def _tally(cells: Sequence[Scored]) -> Tally:
+def _tally(cells: Iterable[Scored]) -> Tally:
     return tally((one.said, one.works) for one in cells)
-
-
-def _guessed(cells: Sequence[Scored], guess: Guess) -> Tally:
-    return tally((guess(one), one.works) for one in cells)
 
 
 def _figures(one: Tally) -> dict[str, Any]:
@@ -154,12 +149,8 @@ def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
         yield _table([COLUMNS, *(_row(name, one) for name, one in found.half(held_out=held_out))], markdown)
     yield f"\n{head}Rules\n"
     yield _table([("rule", "right", "wrong", ""), *(_rule(one) for one in found.rules)], markdown)
-    sections: tuple[tuple[str, bool | None], ...] = (
-        ("Predicted to work, and fails", True),
-        ("Predicted to fail, and works", False),
-        ("No prediction", None),
-    )
-    for title, said in sections:
+    titles = {True: "Predicted to work, and fails", False: "Predicted to fail, and works", None: "No prediction"}
+    for said, title in titles.items():
         cells = found.wrong(said=said)
         yield f"\n{head}{title} ({len(cells)})\n"
         if cells:
@@ -173,11 +164,8 @@ def _row(name: str, one: Tally) -> tuple[str, ...]:
     counts = (one.true_supported, one.false_unsupported, one.true_unsupported, one.false_supported)
     shares = (one.agreement, one.balanced_accuracy, one.caught, one.wrongly_supported, one.abstentions)
     abstained = one.abstained_works + one.abstained_fails
-    return (name, str(one.total), *map(str, counts), str(abstained), *map(_percent, shares))
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+    percents = ("-" if share is None else f"{100 * share:.1f} %" for share in shares)
+    return (name, *map(str, (one.total, *counts, abstained)), *percents)
 
 
 def _rule(one: RuleScore) -> tuple[str, ...]:
@@ -188,17 +176,11 @@ def _cell(one: Scored) -> tuple[str, ...]:
     why = next(iter(texts(one.measured.reasons)), "")
     half = "held out" if one.held_out else "seen"
     said, is_ = str(one.predicted.level), str(one.measured.level)
-    return (one.cell.id, half, said, is_, ", ".join(one.predicted.rule_ids), _short(why))
+    short = one_line(why.replace("|", "/"), longest=110)
+    return (one.cell.id, half, said, is_, ", ".join(one.predicted.rule_ids), short)
 
 
-def _short(text: str) -> str:
-    return one_line(text.replace("|", "/"), longest=110)
-
-
-Rows = Sequence[Sequence[str]]
-
-
-def _table(rows: Rows, markdown: bool) -> str:
+def _table(rows: Sequence[Sequence[str]], markdown: bool) -> str:
     shown = text_of_markdown if markdown else one_line  # ids and reasons are what evidence says
     cells = [[shown(cell) for cell in row] for row in rows]
     return text_table(cells[0], cells[1:], "github" if markdown else "simple")
@@ -208,11 +190,8 @@ def report_calibration(asked: Options) -> int:
     """Print the report; returns the exit code. Raises `NothingMatched` where no prediction was ever settled."""
     if asked.format_ not in ("table", "text", "markdown", "json"):
         raise UsageError(f"a calibration has no form {asked.format_}", fix="Take table, markdown or json.")
-    evidence = asked.read_evidence()
-    found = Calibration(
-        scores=score(evidence) if evidence else score(Evidence(runs=(), checks=(), ends=(), broken=())),
-        passing=_passing(asked, evidence) if evidence else (),
-    )
+    evidence = asked.read_evidence() or Evidence()
+    found = Calibration(scores=score(evidence), passing=_passing(asked, evidence))
     if not found.scores.cells:
         raise NothingMatched(
             "no prediction can be scored",

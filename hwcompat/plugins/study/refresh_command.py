@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -14,14 +16,16 @@ from hardware.evidence.machine import machine_label
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import now
 from hardware.front_door import INTERRUPTED, note, terminal_width
-from hwcompat.plugins.study.refresh.planning import RefreshPlan, plan_refresh, still_expired, suites_of
-from reports.text import printable
+from hardware.plain_text import json_text, obeyed_by_none, one_line
+from reports.text import printable, text_table
 from reports.wording import texts
 
-from .refresh_view import refresh_json, refresh_table, summary
+from .refresh.planning import RefreshPlan, plan_refresh, still_expired, suites_of
 
+SCHEMA_VERSION = 1
 _OTHER_JOBS = ("run", "list_cells", "explain", "bundle", "check_folder", "update_folder", "upstream")
 _SHOWN = 6
+_NARROWEST = 30
 
 
 def refresh(asked: Options, command: str) -> int:
@@ -49,14 +53,19 @@ def refresh(asked: Options, command: str) -> int:
         click.echo(refresh_json(plan, now()) if asked.format_ == "json" else refresh_table(plan, terminal_width()))
         return 0
     if not plan.cells:
-        click.echo(summary(plan))
+        click.echo(_summary(plan))
         return 0
-    note(summary(plan))
+    note(_summary(plan))
     suites, refused = suites_of(plan, asked, inventory, project)
     left = {cell: "; ".join(texts(why)) for cell, why in plan.left.items()} | refused
     note(*(f"{cell} stays expired: {why}" for cell, why in left.items()))
     if not suites:
-        raise _nothing_ran(plan, left, asked)
+        kind = BackendUnavailable if plan.devices and not asked.allow_fallback else NothingMatched
+        raise kind(
+            f"{len(left)} cell(s) have expired and none can be measured again here",
+            why=next(iter(left.values())),
+            fix="--refresh --dry-run lists them.",
+        )
 
     from generators.job import write_suites
     from reports.run_command import run_suites
@@ -71,14 +80,14 @@ def refresh(asked: Options, command: str) -> int:
         return code
     ran = [one.cell.id for one in suites]
     again = still_expired(ran, read_folder(asked.evidence), inventory, machine, project)
-    after = {cell: "; ".join(texts(why)) for cell, why in again.items()}
-    click.echo(_said(len(plan.cells), len(ran) - len(after), left | after))
-    return 1 if code == 0 and left | after and _is_named(plan, asked) else code
+    left |= {cell: "; ".join(texts(why)) for cell, why in again.items()}
+    click.echo(_said(len(plan.cells), len(ran) - len(again), left))
+    was_named = bool(asked.models or plan.devices) and not asked.allow_fallback
+    return 1 if code == 0 and left and was_named else code
 
 
 def _refuse_other_jobs(asked: Options) -> None:
-    given = [name for name in _OTHER_JOBS if getattr(asked, name)] + ["verify"] * (asked.verify is not None)
-    if given:
+    if asked.verify is not None or any(getattr(asked, name) for name in _OTHER_JOBS):
         raise UsageError(
             "--refresh is a job of its own", fix="Leave out --run, --list, --explain, --bundle and the like."
         )
@@ -86,21 +95,84 @@ def _refuse_other_jobs(asked: Options) -> None:
         raise UsageError(f"--refresh --dry-run isn't told as {asked.format_}", fix="Take table or json.")
 
 
-def _is_named(plan: RefreshPlan, asked: Options) -> bool:
-    """Whether somebody asked for these very cells: then one that stays expired is no success."""
-    return bool(asked.models or plan.devices) and not asked.allow_fallback
-
-
-def _nothing_ran(plan: RefreshPlan, left: dict[str, str], asked: Options) -> NothingMatched | BackendUnavailable:
-    what = f"{len(left)} cell(s) have expired and none can be measured again here"
-    why = next(iter(left.values()))
-    kind = BackendUnavailable if plan.devices and not asked.allow_fallback else NothingMatched
-    return kind(what, why=why, fix="--refresh --dry-run lists them.")
-
-
-def _said(expired: int, measured: int, left: dict[str, str]) -> str:
+def _said(expired: int, measured: int, left: Mapping[str, str]) -> str:
     lines = [f"Refreshed   {measured} of {expired} expired cell(s)"]
     lines += [f"Still       {cell} is expired: {why}" for cell, why in list(left.items())[:_SHOWN]]
     if len(left) > _SHOWN:
         lines.append(f"Still       {len(left) - _SHOWN} more are expired (--refresh --dry-run lists them)")
     return "\n".join(map(printable, lines))
+
+
+def refresh_table(plan: RefreshPlan, width: int) -> str:
+    """What would run with its time, what can't with its reason, and the sum."""
+    room = max([len(one.cell.id) for one in plan.cells], default=0)
+    words = max(_NARROWEST, width - room - 26)
+    run: list[list[str]] = []
+    stay: list[list[str]] = []
+    for one in plan.cells:
+        why = one.why_not or one.reasons
+        row = [one.cell.id, str(one.level), "; ".join(texts(why))]
+        (stay if one.why_not else run).append(row if one.why_not else [*row, _time(one.duration.seconds)])
+    parts = []
+    if run:
+        headings = ("cell", "showed", "expired because", "time")
+        parts.append(text_table(headings, run, widths=[None, None, words, None]))
+    if stay:
+        parts.append(text_table(("cell", "showed", "stays expired because"), stay, widths=[None, None, words]))
+    return obeyed_by_none("\n\n".join([*parts, _summary(plan)]))
+
+
+def _summary(plan: RefreshPlan) -> str:
+    """How many cells have expired, and what measuring them again takes."""
+    if not plan.cells:
+        return f"Nothing has expired: {plan.looked_at} measured cell(s) still hold."
+    left = f"; {len(plan.left)} can't be measured again here" if plan.left else ""
+    text = f"{len(plan.cells)} of {plan.looked_at} measured cell(s) have expired{left}."
+    cells, total = len(plan.runnable), plan.total
+    if not cells:
+        return text
+    jobs = f"{total.jobs} at a time" if total.jobs > 1 else "one after the other"
+    if total.seconds is None:
+        return f"{text} How long {cells} cell(s), {jobs}, take is unknown."
+    unknown = f", and {total.unknown} more whose time is unknown" if total.unknown else ""
+    return f"{text} About {_time(total.seconds)} for {cells - total.unknown} cell(s), {jobs}{unknown}."
+
+
+def _time(seconds: float | None) -> str:
+    """Seconds below two minutes, else minutes, else hours: an estimate has no more digits."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def refresh_json(plan: RefreshPlan, timestamp: str) -> str:
+    """The same as data; `schemas/refresh.json` describes it."""
+    data: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "timestamp": timestamp,
+        "measured_cells": plan.looked_at,
+        "jobs": plan.total.jobs,
+        "seconds": _rounded(plan.total.seconds),
+        "unknown": plan.total.unknown,
+        "cells": [
+            {
+                "cell": one.cell.id,
+                "level": str(one.level),
+                "reasons": list(texts(one.reasons)),
+                "runs_here": not one.why_not,
+                "why_not": "; ".join(texts(one.why_not)),
+                "seconds": _rounded(one.duration.seconds),
+                "checks_seconds": _rounded(one.duration.checks_s),
+                "overhead_seconds": _rounded(one.duration.overhead_s),
+                "told_by": one_line(one.duration.told_by),
+            }
+            for one in plan.cells
+        ],
+    }
+    return json_text(data, indent=1, ascii_alone=True)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

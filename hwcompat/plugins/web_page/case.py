@@ -5,7 +5,7 @@ The suite stays the one place that says what a check asserts: passes, references
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,12 +32,30 @@ class NotCaptured(Exception):
     """A check asks what a page can't do; the message says what."""
 
 
+class Bytes:
+    """Arrays one after the other, each at a place that its dtype can be read from."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def places(self, arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Take some arrays in, and tell where each lies."""
+        found = {}
+        for name, array in arrays.items():
+            self.data += b"\0" * (-len(self.data) % 8)
+            found[name] = {"type": str(array.dtype), "dims": list(array.shape), "at": len(self.data)}
+            found[name]["bytes"] = array.nbytes
+            self.data += array.tobytes()
+        return found
+
+
 @dataclass
 class Captured:
     """What a suite's checks ask, in the order in which they ask.
 
     `steps` are by check; a step names a pass and what it is held against by their numbers. `files` are the exports by
-    shapes, `passes` their inputs, `wanted` the reference outputs with their masks.
+    shapes, `passes` their inputs, `wanted` the reference outputs with their masks, as places in `inputs` and
+    `expected`.
     """
 
     check: str = ""
@@ -47,15 +65,16 @@ class Captured:
     passes: list[dict[str, Any]] = field(default_factory=list)
     wanted: list[dict[str, Any]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    inputs: Bytes = field(default_factory=Bytes)
+    expected: Bytes = field(default_factory=Bytes)
     _numbers: dict[str, int] = field(default_factory=dict)
 
-    def number(self, kind: str, key: str, entries: list[dict[str, Any]], entry: Mapping[str, Any]) -> int:
-        """The place of an entry among its kind, where it is put when it is new."""
-        known = f"{kind} {key}"
-        if known not in self._numbers:
-            self._numbers[known] = len(entries)
-            entries.append(dict(entry))
-        return self._numbers[known]
+    def number(self, key: str, entries: list[dict[str, Any]], made: Callable[[], dict[str, Any]]) -> int:
+        """The place of an entry among its kind, where it is made when it is new."""
+        if key not in self._numbers:
+            self._numbers[key] = len(entries)
+            entries.append(made())
+        return self._numbers[key]
 
     def ask(self, step: Mapping[str, Any]) -> None:
         """One more step of the check that runs."""
@@ -149,13 +168,16 @@ class CapturedTest(ModelTest):
         captured.conditions |= {**exported.conditions(), **self.backend.coarse_in(file)}
         captured.files.setdefault(str(file), file)
         first, tokens = next(iter(inputs.values())), inputs.get("input_ids")
-        entry = {
-            "file": list(captured.files).index(str(file)),
-            "inputs": arrays,
-            "batch": int(first.shape[0]) if first.ndim else None,
-            "sequence_length": None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1]),
-        }
-        return captured.number("pass", f"{file} {digest_of(arrays)}", captured.passes, entry)
+
+        def made() -> dict[str, Any]:
+            return {
+                "file": list(captured.files).index(str(file)),
+                "inputs": captured.inputs.places(arrays),
+                "batch": int(first.shape[0]) if first.ndim else None,
+                "sequence_length": None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1]),
+            }
+
+        return captured.number(f"pass {file} {digest_of(arrays)}", captured.passes, made)
 
     def error(self, got: Outputs, want: Outputs) -> Any:
         return self._asked("error", got, want)
@@ -168,9 +190,16 @@ class CapturedTest(ModelTest):
             raise NotCaptured("it compares what no pass of the target gave")
         if not all(is_meant(one) for one in want.arrays.values()):
             raise NotCaptured("the reference holds what is no number")
-        entry = {"outputs": dict(want.arrays), "masks": dict(want.masks), "required": list(self.required)}
-        key = f"{digest_of(want.arrays)} {digest_of(want.masks)}"
-        number = captured.number("want", key, captured.wanted, entry)
+
+        def made() -> dict[str, Any]:
+            kinds = {name: np.float64 if one.dtype.kind == "f" else np.int64 for name, one in want.arrays.items()}
+            exact = {name: np.ascontiguousarray(one, dtype=kinds[name]) for name, one in want.arrays.items()}
+            masks = {name: np.asarray(mask, dtype=np.uint8) for name, mask in want.masks.items()}
+            places = captured.expected.places
+            return {"outputs": places(exact), "masks": places(masks), "required": list(self.required)}
+
+        key = f"want {digest_of(want.arrays)} {digest_of(want.masks)}"
+        number = captured.number(key, captured.wanted, made)
         return Asked({"what": what, "pass": got.arrays.number, "want": number})
 
     def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float], scale: float) -> Any:

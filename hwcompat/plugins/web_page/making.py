@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import re
 import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from generators.options import Options
+from generators.suites.bundle import zipped
 from hardware.backends._web import WebBackend
 from hardware.backends.factory import get_backend
 from hardware.errors import BackendUnavailable, OutputError, UsageError
@@ -28,17 +27,14 @@ from hardware.target import Target
 from hardware.whole_file import write_whole
 from hardware.workers import environment_of, web_folder
 from hardware.workers.web_site import Site
-from hwcompat.plugins.web_page.known import known_of
-from hwcompat.plugins.web_page.seal import PRECISION, Runtime, require_page, seal
-from reports.wording import reason_text
 
 from .rendering import render, require_small
+from .seal import PRECISION, Runtime, known_of, require_page, seal
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
     from hardware.detection import HardwareInfo
 
-_MOMENT = (1980, 1, 1, 0, 0, 0)
 _MAP = re.compile(rb"\s*//# sourceMappingURL=\S+\s*$")
 _WASM = re.compile(rb"ort-wasm-simd-threaded\.\w+\.wasm")
 
@@ -58,14 +54,9 @@ def write_web_page(
     require_place(path)
     runtime = runtime_of(one.cell.target)
     note(f"exporting {one.cell.model} and computing its reference …")
-    page = seal(
-        one,
-        versions_of(inventory),
-        known_of(one, inventory, _evidence(asked.evidence)),
-        runtime,
-        command,
-        reason_text,
-    )
+    evidence = read_folder(asked.evidence) if asked.evidence.is_dir() else Evidence()
+    known = known_of(one, inventory, evidence)
+    page = seal(one, versions_of(inventory), known, runtime, command)
     text = render(page)
     name = f"hwcompat_{one.cell.slug}.html"
     keep_seal(asked.evidence, page.text)  # first: a page without its seal could never come home
@@ -83,11 +74,6 @@ def write_web_page(
     if asked.serve:
         serve(text)
     return 0
-
-
-def _evidence(folder: Path) -> Evidence | None:
-    """The evidence that the row rests on; None where there is none yet, which only leaves predictions."""
-    return read_folder(folder) if folder.is_dir() else None
 
 
 def runtime_of(target: Target) -> Runtime:
@@ -108,9 +94,8 @@ def runtime_of(target: Target) -> Runtime:
         wasm = (folder / "dist" / named[0].decode()).read_bytes()
         version = str(json.loads((folder / "package.json").read_text(encoding="utf-8"))["version"])
     except (OSError, IndexError) as error:
-        raise BackendUnavailable(
-            "no page can be made here", why=f"ONNX Runtime Web is incomplete: {error}"
-        ) from error
+        why = f"ONNX Runtime Web is incomplete: {error}"
+        raise BackendUnavailable("no page can be made here", why=why) from error
     return Runtime(version=version, script=_MAP.sub(b"\n", script), wasm=wasm)
 
 
@@ -128,14 +113,8 @@ def require_place(path: Path) -> None:
 
 def write_page(path: Path, name: str, text: str) -> None:
     """The zip file with the one page in it. Raises `OutputError`."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        entry = zipfile.ZipInfo(name, date_time=_MOMENT)
-        entry.compress_type = zipfile.ZIP_DEFLATED
-        entry.external_attr = 0o644 << 16
-        archive.writestr(entry, text)
     try:
-        write_whole(path, data.getvalue())
+        write_whole(path, zipped({name: text.encode()}))
     except OSError as error:
         raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
 

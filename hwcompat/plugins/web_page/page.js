@@ -101,7 +101,7 @@ async function start() {
     });
     show(found);
   } catch (error) {
-    element("verdict").className = "verdict tag none";
+    element("verdict").className = "verdict tag unsupported";
     element("verdict").textContent = `The page itself failed, and nothing was shown: ${error.name}: ${error.message}`;
   }
   heard.shows = () => true;

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import base64
-import functools
 import gzip
 import re
 from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 
 from hardware import workers
 from hardware.errors import ModelError
 from hardware.testing.checks import all_checks
-from hwcompat.plugins.web_page.seal import SealedPage
 from reports.html.page import environment, hash_source, moment
+
+from .seal import SealedPage
 
 LARGEST = 64 * 2**20
 """Bytes of a page. A phone holds it several times over while it unpacks: larger ones end tabs before they say why."""
@@ -55,23 +54,27 @@ def render(page: SealedPage) -> str:
         f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src {hash_source(style)}; "
         f"script-src {hash_source(script)} blob: {_EVALUATED[sealed['target']['api']]}"
     )
-    return _template().render(
-        policy=Markup(policy),
-        style=Markup(style),
-        script=Markup(script),
-        seal=Markup(page.text),
-        data=[{"name": name, "text": Markup(text)} for name, text in data.items()],
-        check=sealed["check"],
-        checks=[{"name": name, "says": says.get(name, "")} for name in sealed["run"]["plan"][0]["checks"]],
-        known=sealed["known"],
-        api=sealed["target"]["api"],
-        size=sealed["check"]["subject"],
-        subject=_subject(page),
-        tolerance=sealed["tolerance"],
-        sealed_at=moment(sealed["sealed_at"]),
-        page_id=page.id,
-        command=sealed["run"]["command"],
-        runtime=sealed["runtime"]["version"],
+    return (
+        environment(_FOLDER)
+        .get_template("page.html.j2")
+        .render(
+            policy=Markup(policy),
+            style=Markup(style),
+            script=Markup(script),
+            seal=Markup(page.text),
+            data=[{"name": name, "text": Markup(text)} for name, text in data.items()],
+            check=sealed["check"],
+            checks=[{"name": name, "says": says.get(name, "")} for name in sealed["run"]["plan"][0]["checks"]],
+            known=sealed["known"],
+            api=sealed["target"]["api"],
+            size=sealed["check"]["subject"],
+            subject=_subject(page),
+            tolerance=sealed["tolerance"],
+            sealed_at=moment(sealed["sealed_at"]),
+            page_id=page.id,
+            command=sealed["run"]["command"],
+            runtime=sealed["runtime"]["version"],
+        )
     )
 
 
@@ -110,12 +113,8 @@ def embedded(page: SealedPage) -> dict[str, str]:
         "expected": page.suite.expected,
         **{f"model-{number}": data for number, data in enumerate(page.suite.files)},
     }
-    return {name: packed(data) for name, data in named.items()}
-
-
-def packed(data: bytes) -> str:
-    """Bytes as a page holds them."""
-    return base64.b64encode(gzip.compress(data, compresslevel=6, mtime=0)).decode("ascii")
+    packed = {name: gzip.compress(data, compresslevel=6, mtime=0) for name, data in named.items()}
+    return {name: base64.b64encode(data).decode("ascii") for name, data in packed.items()}
 
 
 def _subject(page: SealedPage) -> str:
@@ -124,8 +123,3 @@ def _subject(page: SealedPage) -> str:
     if page.sealed["check"]["subject"] == "tiny":
         return f"tiny{counted}, weights set by name: it proves operators and numerics, never size"
     return f"{page.sealed['check']['subject']}{counted}"
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    return environment(_FOLDER).get_template("page.html.j2")

@@ -15,27 +15,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from generators.compatibility.judge import judge, strongest_of
 from generators.compatibility.levels import level_rules
-from generators.compatibility.verdict import Verdict, Words
+from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Verdict
+from generators.compatibility.vocabulary import vocabulary
 from generators.models.given import GivenRecipe
-from generators.plan import PlannedSuite
+from generators.plan import PlannedSuite, predicted_for
 from hardware.backends._web import ERROR_PATTERNS, PASS_LIMIT_S, WebBackend
 from hardware.backends._web_placement import MEMCPY_OPERATORS, REARRANGING_OPERATORS, WHOLE, operators_of
-from hardware.backends.factory import backend_class, get_backend
+from hardware.backends.factory import backend_class, declarations_of, get_backend
 from hardware.backends.webgpu import NATIVE
 from hardware.cell import Cell
+from hardware.detection import HardwareInfo
 from hardware.errors import ModelError, UsageError
+from hardware.evidence.latest import read_latest
 from hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text
 from hardware.evidence.record import SCHEMA_VERSION, PlannedCell, plain
 from hardware.evidence.redaction import redact_all
+from hardware.evidence.store import Evidence
 from hardware.evidence.versions import sealed_versions
 from hardware.evidence.writer import now
 from hardware.export.exported import ONNX
 from hardware.export.onnx import output_name
 from hardware.software_adapters import SOFTWARE_ADAPTERS
+from hardware.target import Target
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.suite_file import SuiteFile, read_suite
 from hardware.testing.tolerances import tolerance_for
+from reports.wording import reason_text
 
 from .capture import CapturedSuite, capture
 
@@ -64,7 +72,7 @@ class SealedPage:
     @property
     def id(self) -> str:
         """The page's name: the hash of its seal."""
-        return sha256(self.text.encode())
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
@@ -89,13 +97,24 @@ def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
     return one
 
 
+def known_of(planned: PlannedSuite, inventory: HardwareInfo, evidence: Evidence) -> tuple[Verdict, ...]:
+    """A verdict for each target: what rules predict, and what evidence shows where there is any."""
+    predicted = predicted_for(planned.profile, planned.cell.precision, load_rules(), inventory)
+    targets = [Target(name=name) for name in vocabulary().hardware_types if not declarations_of(name).SIMULATED]
+    verdicts = [planned.verdict if target == planned.cell.target else predicted(target) for target in targets]
+    if planned.cell.target not in targets:
+        verdicts.append(planned.verdict)
+    own = tuple(line for line in evidence.checks if line.model == planned.cell.model)
+    measured = {one.cell: one for one in judge(read_latest(dataclasses.replace(evidence, checks=own)), inventory)}
+    return tuple(strongest_of(measured.get(one.cell, one), one) for one in verdicts)
+
+
 def seal(
     planned: PlannedSuite,
     versions: Mapping[str, str],
     known: Sequence[Verdict],
     runtime: Runtime,
     command: str,
-    words: Words,
 ) -> SealedPage:
     """Capture what the suite's checks ask, and settle it.
 
@@ -109,7 +128,7 @@ def seal(
         assert suite is not None
         folder = planned.profile.folder
         captured = capture(path, {CHECKPOINTS_VARIABLE: str(folder.resolve())} if folder else {})
-    return sealed_page(planned, suite, captured, versions, known, runtime, command, words)
+    return sealed_page(planned, suite, captured, versions, known, runtime, command)
 
 
 def sealed_page(
@@ -120,7 +139,6 @@ def sealed_page(
     known: Sequence[Verdict],
     runtime: Runtime,
     command: str,
-    words: Words,
 ) -> SealedPage:
     """The seal over what was captured. Raises `ModelError` where a planned check asked nothing and says not why."""
     cell, asked = planned.cell, captured.asked
@@ -166,18 +184,13 @@ def sealed_page(
             "script": _hashed(runtime.script),
             "wasm": _hashed(runtime.wasm),
         },
-        "known": redact_all([_known(one, words) for one in known]),
+        "known": redact_all([_known(one) for one in known]),
     }
     return SealedPage(text=seal_text(sealed), sealed=sealed, suite=captured, runtime=runtime)
 
 
-def sha256(data: bytes) -> str:
-    """The hash as browsers give it."""
-    return hashlib.sha256(data).hexdigest()
-
-
 def _hashed(data: bytes) -> dict[str, Any]:
-    return {"sha256": sha256(data), "bytes": len(data)}
+    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
 def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command: str) -> dict[str, Any]:
@@ -231,9 +244,9 @@ def _file(data: bytes) -> dict[str, Any]:
     return {**_hashed(data), "inputs": [one.name for one in graph.input], "outputs": outputs, "nodes": nodes}
 
 
-def _known(verdict: Verdict, words: Words) -> dict[str, str]:
+def _known(verdict: Verdict) -> dict[str, str]:
     cell = Cell.parse(verdict.cell)
-    said = "; ".join(re.sub(r"\s+", " ", words(one)) for one in verdict.reasons)
+    said = "; ".join(re.sub(r"\s+", " ", reason_text(one)) for one in verdict.reasons)
     return {
         "target": str(cell.target),
         "level": str(verdict.level),

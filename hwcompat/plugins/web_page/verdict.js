@@ -1,11 +1,11 @@
 // What all checks come to: one text, and the level that evidence of it has as far as a page knows
-// (generators/compatibility/judgement.py; what limits a level by itself stands in the seal).
+// (generators/compatibility/judge.py; what limits a level by itself stands in the seal).
 
 const IN_SHORT = {
   high: "works",
   medium: "works under a condition",
   low: "works in part",
-  none: "doesn't work",
+  unsupported: "doesn't work",
   unknown: "not shown",
 };
 

@@ -12,7 +12,7 @@ from hardware.evidence.store import Evidence
 from hardware.testing.schedule import default_jobs, groups_of, next_group
 from hardware.testing.suite_file import SuiteFile
 
-from .expired import ExpiredCell
+from .expired import Duration, ExpiredCell
 
 _LONGEST_S = 30 * 24 * 3600.0
 """Longer than any check: what a file says beyond that is no duration."""
@@ -24,20 +24,6 @@ class RunCost:
 
     startup_s: float
     per_file_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Duration:
-    """Seconds that a cell takes, and of which run that is told; None where nothing tells."""
-
-    checks_s: float | None = None
-    overhead_s: float | None = None
-    told_by: str = ""
-
-    @property
-    def seconds(self) -> float | None:
-        """Checks and overhead together."""
-        return None if self.checks_s is None or self.overhead_s is None else self.checks_s + self.overhead_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +91,11 @@ def duration_of(one: ExpiredCell, costs: Mapping[str, RunCost], machine: str) ->
     return Duration()
 
 
-def total_of(
-    cells: Sequence[tuple[ExpiredCell, Duration]], costs: Iterable[RunCost], asked_jobs: int | None
-) -> Total:
+def total_of(cells: Sequence[ExpiredCell], costs: Iterable[RunCost], asked_jobs: int | None) -> Total:
     """Seconds for all cells as they would be scheduled, with the time before the first check."""
-    suites = [_stand_in(one) for one, _ in cells]
+    suites = [_stand_in(one) for one in cells]
     jobs = asked_jobs or (default_jobs(suites) if suites else 1)
-    known = {one.cell.id: seconds for one, duration in cells if (seconds := duration.seconds) is not None}
+    known = {one.cell.id: seconds for one in cells if (seconds := one.duration.seconds) is not None}
     unknown = len(cells) - len(known)
     if not known:
         return Total(seconds=None if cells else 0.0, jobs=jobs, unknown=unknown)

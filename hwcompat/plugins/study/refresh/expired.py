@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from generators.compatibility.expiry import why_expired
 from generators.compatibility.judge import judge
@@ -19,11 +19,26 @@ from hardware.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
+class Duration:
+    """Seconds that a cell takes, and of which run that is told; None where nothing tells."""
+
+    checks_s: float | None = None
+    overhead_s: float | None = None
+    told_by: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Checks and overhead together."""
+        return None if self.checks_s is None or self.overhead_s is None else self.checks_s + self.overhead_s
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExpiredCell:
     """A cell whose evidence no longer holds: the level that it showed and why it doesn't count.
 
-    `runs` planned the cell, the newest first; `lines` are all that they left of it. `settled` says that it was
-    measured here already as things are now, and what came of that: measuring it once more would show the same.
+    `runs` planned the cell, the newest first; `lines` are all that they left of it. `why_not` says why it can't be
+    measured again here, empty if it can: first of all because it was measured here already as things are now, and
+    measuring it once more would show the same. `duration` is what measuring it takes.
     """
 
     cell: Cell
@@ -31,7 +46,8 @@ class ExpiredCell:
     reasons: tuple[Reason, ...]
     runs: tuple[RunLine, ...]
     lines: tuple[CheckLine, ...]
-    settled: tuple[Reason, ...] = ()
+    why_not: tuple[Reason, ...] = ()
+    duration: Duration = field(default_factory=Duration)
 
     @property
     def plan(self) -> PlannedCell | None:
@@ -88,7 +104,7 @@ def expired_cells(
                 reasons=why_expired(verdict),
                 runs=runs,
                 lines=lines,
-                settled=_settled(cell, runs, lines, inventory, redact(machine), own_limits.get(cell.id)),
+                why_not=_settled(cell, runs, lines, inventory, redact(machine), own_limits.get(cell.id)),
             )
         )
     return tuple(found)

@@ -18,24 +18,24 @@ from generators.models.libraries import catalog_of, is_known, lacking
 from generators.models.sources import kind_of
 from generators.models.store import refusal_of
 from generators.plan import Choice, PlannedSuite, plan_suite
-from generators.profile import Profile, profile_of
+from generators.profile import Profile, checkpoint_slug, profile_of
 from hardware.backends.factory import known_targets
-from hardware.cell import MODULE_TASK, Cell, label_of
+from hardware.cell import MODULE_TASK, Cell, label_of, model_of_weights
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, ModelError, echo
 from hardware.expected_targets import why_absent
 from hardware.plain_text import one_line
 from hardware.target import Target
+from hardware.testing.checkpoints import weights_hash
 
 from .expired import ExpiredCell
-from .selection import models_in_cells, slug_of
 
 
 def why_not_here(one: ExpiredCell, inventory: HardwareInfo, names: Sequence[str]) -> tuple[Reason, ...]:
     """Return why a cell can't be measured again on this machine, as far as that is known without building anything;
     empty if it can. `names` are the models that the command line names."""
-    if one.settled:
-        return one.settled
+    if one.why_not:
+        return one.why_not
     target = one.cell.target
     if target.name not in known_targets():
         return (Reason.of("text", text=f"no backend for {target} is installed"),)
@@ -54,17 +54,18 @@ def name_of(one: ExpiredCell, names: Sequence[str]) -> str:
     Raises `ModelError` where that isn't known or isn't here.
     """
     cell = one.cell
-    if one.subject == "tiny" or (one.subject == "config" and cell.task != MODULE_TASK and not _in_commands(one)):
+    is_module = cell.task == MODULE_TASK
+    if one.subject == "tiny" or (one.subject == "config" and not is_module and not _in_commands(one)):
         return _type_of(cell)
     for name in (*names, *_in_commands(one)):
-        if _may_mean(name, cell.model) and (name in names or cell.task != MODULE_TASK) and _is_here(name):
+        if _may_mean(name, cell.model) and (name in names or not is_module) and _is_here(name):
             return name
-    if one.subject == "config" and cell.task != MODULE_TASK:
-        return _at_real_widths(one, names)
+        if one.subject == "config" and not is_module and _is_here(name) and cell.model in models_in_cells(name):
+            return name  # the type, or the folder with the configuration, whose real widths were run
     raise ModelError(
         f"what {cell.model} stands for is not known here",
         why=_why_unnamed(one),
-        fix=f"Name it: --model {_example(cell)}.",
+        fix=f"Name it: --model {'package.module:factory' if is_module else 'PATH'}.",
     )
 
 
@@ -116,16 +117,6 @@ def _type_of(cell: Cell) -> str:
     return cell.model
 
 
-def _at_real_widths(one: ExpiredCell, names: Sequence[str]) -> str:
-    """The type, or the folder with the configuration, whose real widths were run."""
-    for name in (*names, *_in_commands(one)):
-        if _is_here(name) and one.cell.model in models_in_cells(name):
-            return name
-    raise ModelError(
-        f"the configuration of {one.cell.model} is not here", why=_why_unnamed(one), fix="Name it: --model FOLDER."
-    )
-
-
 def _in_commands(one: ExpiredCell) -> tuple[str, ...]:
     """The models that the runs' commands name, those of the newest run first."""
     return tuple(dict.fromkeys(name for run in one.runs for name in _named_in(run.command)))
@@ -148,7 +139,7 @@ def _named_in(command: str) -> Iterator[str]:
 def _may_mean(name: str, model: str) -> bool:
     """Whether a name, of something that is here or gone, is called `model` in a cell."""
     with contextlib.suppress(HwCompatError):  # a graph file that is gone, or no name at all
-        if slug_of(name) == label_of(model):
+        if _slug_of(name) == label_of(model):
             return True
     return Path(name).name == label_of(model)
 
@@ -174,5 +165,19 @@ def _why_unnamed(one: ExpiredCell) -> str:
     return f"the command of its run doesn't name it: {one_line(commands[0])}"
 
 
-def _example(cell: Cell) -> str:
-    return "package.module:factory" if cell.task == MODULE_TASK else "PATH"
+def models_in_cells(name: str) -> frozenset[str]:
+    """What may stand for a user's `name` in a cell: its type, or the slug of what they brought.
+
+    Raises `ModelError` or `BrokenInput` for a name that stands for no model.
+    """
+    if is_known(name):
+        return frozenset({name})
+    known = classify(name)
+    if known.path is not None and any(Path(known.path).glob("*.safetensors")):
+        return frozenset({model_of_weights(_slug_of(name), weights_hash(Path(known.path)))})
+    return frozenset({_slug_of(name), known.model_type})
+
+
+def _slug_of(name: str) -> str:
+    """The model in the cells of a checkpoint, a module or a file; nothing is looked up for it but a folder."""
+    return checkpoint_slug(Path(name).name if kind_of(name) == "graph" else name)

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from generators.chosen import choose_models
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Reason
+from generators.models.libraries import is_known
 from generators.options import Options
 from generators.plan import PlannedSuite
 from generators.project.project_run import ProjectRun
+from hardware.backends.factory import resolve_target
+from hardware.cell import Cell
+from hardware.cells import Shard, choose_cells
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, NothingMatched
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.target import Target
 
-from .duration import Duration, Total, duration_of, run_costs, total_of
+from .duration import Total, duration_of, run_costs, total_of
 from .expired import ExpiredCell, expired_cells, measured_cells
-from .located import plan_again, why_not_here
-from .selection import chosen_cells, named_devices
+from .located import models_in_cells, plan_again, why_not_here
 
-
-@dataclass(frozen=True, kw_only=True)
-class Refreshed:
-    """An expired cell: `why_not` says why it can't be measured again here, empty if it can."""
-
-    expired: ExpiredCell
-    duration: Duration
-    why_not: tuple[Reason, ...] = ()
+_ANY_DEVICE = ("auto", "all", "known")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,21 +35,21 @@ class RefreshPlan:
     `names` are the models and `devices` those that the command line names.
     """
 
-    cells: tuple[Refreshed, ...]
+    cells: tuple[ExpiredCell, ...]
     looked_at: int
     total: Total
     names: tuple[str, ...] = ()
     devices: tuple[Target, ...] = ()
 
     @property
-    def runnable(self) -> tuple[Refreshed, ...]:
+    def runnable(self) -> tuple[ExpiredCell, ...]:
         """Those that can be measured again here."""
         return tuple(one for one in self.cells if not one.why_not)
 
     @property
     def left(self) -> dict[str, tuple[Reason, ...]]:
         """Cells that stay expired, with the reason, by id."""
-        return {one.expired.cell.id: one.why_not for one in self.cells if one.why_not}
+        return {one.cell.id: one.why_not for one in self.cells if one.why_not}
 
 
 def plan_refresh(
@@ -67,7 +64,7 @@ def plan_refresh(
     """Nothing is built, derived or run. With a project the cells are those that it plans, and its tolerances hold.
 
     `machine` is this machine's name in evidence. Raises `NothingMatched` where the evidence has no cell that was
-    asked for, and what `chosen_cells` raises.
+    asked for, and what `choose_models` and `resolve_target` raise.
     """
     measured = measured_cells(evidence)
     if not measured:
@@ -79,7 +76,7 @@ def plan_refresh(
     limits: Mapping[str, float] = {}
     names: tuple[str, ...] = ()
     if project is None:
-        chosen, names = chosen_cells(asked, measured, read_list=read_list)
+        chosen, names = _chosen_cells(asked, measured, read_list=read_list)
     else:
         limits = {one.cell.id: one.tolerance.limit for one in project.kept if one.tolerance}
         planned = {one.cell.id for one in project.kept}
@@ -91,19 +88,21 @@ def plan_refresh(
                 fix="Measure them for the first time with --run.",
             )
     costs = run_costs(evidence)
-    cells = []
-    for one in expired_cells(evidence, inventory, machine, limits):
-        if one.cell.id in chosen:
-            why_not = one.settled if project else why_not_here(one, inventory, names)
-            duration = duration_of(one, costs, redact(machine))
-            cells.append(Refreshed(expired=one, duration=duration, why_not=why_not))
-    pairs = [(one.expired, one.duration) for one in cells if not one.why_not]
+    cells = tuple(
+        replace(
+            one,
+            why_not=one.why_not if project else why_not_here(one, inventory, names),
+            duration=duration_of(one, costs, redact(machine)),
+        )
+        for one in expired_cells(evidence, inventory, machine, limits)
+        if one.cell.id in chosen
+    )
     return RefreshPlan(
-        cells=tuple(cells),
+        cells=cells,
         looked_at=len(chosen),
-        total=total_of(pairs, costs.values(), asked.jobs),
+        total=total_of([one for one in cells if not one.why_not], costs.values(), asked.jobs),
         names=names,
-        devices=named_devices(asked),
+        devices=_named_devices(asked),
     )
 
 
@@ -112,7 +111,7 @@ def suites_of(
 ) -> tuple[tuple[PlannedSuite, ...], dict[str, str]]:
     """The suites of the cells that can run here, and why others turned out not to, by id. It derives recipes."""
     if project is not None:
-        wanted = {one.expired.cell.id for one in plan.runnable}
+        wanted = {one.cell.id for one in plan.runnable}
         return tuple(suite for suite in project.kept if suite.cell.id in wanted), {}
     rules = load_rules()
     suites: list[PlannedSuite] = []
@@ -120,12 +119,10 @@ def suites_of(
     for one in plan.runnable:
         try:
             suites.append(
-                plan_again(
-                    one.expired, plan.names, plan.devices, rules, inventory, template_folder=asked.template_dir
-                )
+                plan_again(one, plan.names, plan.devices, rules, inventory, template_folder=asked.template_dir)
             )
         except HwCompatError as error:
-            refused[one.expired.cell.id] = str(error)
+            refused[one.cell.id] = str(error)
     return tuple(suites), refused
 
 
@@ -139,4 +136,42 @@ def still_expired(
     """Which of some cells are expired after a run, each with the reason."""
     limits = {one.cell.id: one.tolerance.limit for one in project.kept if one.tolerance} if project else {}
     found = expired_cells(evidence, inventory, machine, limits)
-    return {one.cell.id: one.settled or one.reasons for one in found if one.cell.id in cells}
+    return {one.cell.id: one.why_not or one.reasons for one in found if one.cell.id in cells}
+
+
+def _chosen_cells(
+    asked: Options, cells: Sequence[str], *, read_list: Callable[[], Iterable[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The ids of `cells` that the options mean, and the names of the models that they were chosen by.
+
+    Raises `NothingMatched` where none fits, and what `choose_models` and `resolve_target` raise.
+    """
+    names: tuple[str, ...] = ()
+    kept = [Cell.parse(id_) for id_ in cells]
+    if asked.models or asked.priority or asked.architectures:
+        measured = tuple(dict.fromkeys(cell.model for cell in kept if is_known(cell.model)))
+        names = choose_models(
+            asked.models or (() if asked.priority else measured),
+            priority=asked.priority,
+            architectures=asked.architectures,
+            read_list=read_list,
+        ).names
+        wanted = {model for name in names for model in models_in_cells(name)}
+        kept = [cell for cell in kept if cell.model in wanted or cell.label in wanted]
+    targets = {device.kind for device in _named_devices(asked)}
+    kept = [cell for cell in kept if not targets or cell.target in targets]
+    kept = [cell for cell in kept if not asked.precisions or cell.precision in asked.precisions]
+    kept = [cell for cell in kept if not asked.tasks or "all" in asked.tasks or cell.task in asked.tasks]
+    if not kept:
+        raise NothingMatched(
+            f"nothing that was asked for is among {len(cells)} measured cell(s)",
+            why="--refresh measures again what was measured before",
+            fix="Leave options out, or measure it for the first time with --run.",
+        )
+    shard = Shard.parse(asked.shard) if asked.shard else None
+    return choose_cells([cell.id for cell in kept], select=asked.select, skip=asked.skip, shard=shard), names
+
+
+def _named_devices(asked: Options) -> tuple[Target, ...]:
+    """The devices that were named; none where the words leave them open. Raises `UsageError` for an unknown one."""
+    return tuple(resolve_target(device) for device in asked.devices if device.lower() not in _ANY_DEVICE)
