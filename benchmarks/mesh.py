@@ -25,11 +25,11 @@ from generators.models.catalog import load_catalog
 from generators.models.store import load_recipe
 from hardware.basic_detection import inventory_here
 from hardware.whole_file import write_whole
+from hwcompat.plugins.placement.device import processor_ranks
 from hwcompat.plugins.placement.mesh.asking import MeshSubject, mesh_subject, reasons_of
 from hwcompat.plugins.placement.mesh.axes import Split
 from hwcompat.plugins.placement.mesh.case import MeshCase
 from hwcompat.plugins.placement.mesh.check import check_mesh
-from hwcompat.plugins.placement.mesh.devices import processor_ranks
 from hwcompat.plugins.placement.mesh.plan import MeshRefused, plan_mesh
 from hwcompat.plugins.placement.mesh.result import GRADIENTS, OUTPUTS, CaseResult
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from hardware.detection import detect
 from hardware.recording import ReplayedMachine
-from hwcompat.plugins.placement.device import Device
+from hwcompat.plugins.placement.device import Device, accelerators_of
 from hwcompat.plugins.placement.mesh.axes import Split
-from hwcompat.plugins.placement.mesh.devices import accelerators_of
 from hwcompat.plugins.placement.mesh.figures import ModelFigures
 from hwcompat.plugins.placement.mesh.plan import MeshRefused, plan_mesh
 from hwcompat.plugins.placement.mesh.result import CHECKS

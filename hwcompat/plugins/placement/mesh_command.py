@@ -17,13 +17,12 @@ from hardware.evidence.writer import now
 from hardware.front_door import note
 from hardware.plain_text import json_text
 from hardware.whole_file import write_whole
-from hwcompat.plugins.placement.device import Device, Figure
+from hwcompat.plugins.placement.device import Device, Figure, accelerators_of, processor_ranks
 from hwcompat.plugins.placement.mesh.asking import MeshSubject, batch_of, mesh_subject
 from hwcompat.plugins.placement.mesh.axes import Split
 from hwcompat.plugins.placement.mesh.case import MeshCase
 from hwcompat.plugins.placement.mesh.check import check_mesh
 from hwcompat.plugins.placement.mesh.communication import COLLECTIVES, STAGES_ONLY, why_not
-from hwcompat.plugins.placement.mesh.devices import accelerators_of, processor_ranks
 from hwcompat.plugins.placement.mesh.launch import DEADLINE_S
 from hwcompat.plugins.placement.mesh.plan import DoesntFit, MeshPlan, plan_mesh
 from hwcompat.plugins.placement.mesh.result import MeshResult

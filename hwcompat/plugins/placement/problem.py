@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
+NOWHERE = -1
+"""The column of a workload that is on no device."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """Rows are workloads, columns devices.
@@ -45,7 +49,7 @@ class Problem:
         return float(np.nansum(self.seconds[column == device, device]))
 
     def worth(self, column: Array) -> tuple[int, int, float]:
-        """What a placement is judged by, less is better: how many workloads are on no device (a column below 0), how
+        """What a placement is judged by, less is better: how many workloads are on no device (`NOWHERE`), how
         many doubts there are, the makespan."""
         placed = (column >= 0).nonzero()[0]
         doubts = int(self.doubts[placed, column[placed]].sum())
@@ -57,14 +61,6 @@ class Problem:
         if self.mode is not Mode.TOGETHER:
             return True
         return all(self.memory[column == number].sum() <= room for number, room in enumerate(self.room))
-
-
-def room_of(device: Device) -> int | None:
-    """Bytes that can be had on a device: what is free where that is known, else all of it; None if nobody knows."""
-    for figure in (device.memory_free, device.memory_total):
-        if figure.value is not None:
-            return int(figure.value)
-    return None
 
 
 def problem_of(
@@ -83,12 +79,10 @@ def problem_of(
     shape = (len(workloads), len(devices))
     seconds, rank = np.full(shape, np.nan), np.zeros(shape)
     allowed, doubts = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=int)
-    rooms = [room_of(device) for device in devices]
-    own = set(forbidden)
     reasons: dict[tuple[str, str], str] = {}
     for row, workload in enumerate(workloads):
         for column, device in enumerate(devices):
-            why = _why_not(workload, device, rooms[column], pinned.get(workload.name), own)
+            why = _why_not(workload, device, pinned.get(workload.name), forbidden)
             if why:
                 reasons[workload.name, device.name] = why
                 continue
@@ -107,7 +101,7 @@ def problem_of(
         doubts=doubts,
         rank=rank,
         memory=np.array([float(one.memory_bytes or 0) for one in workloads]),
-        room=np.array([float(one or 0) for one in rooms]),
+        room=np.array([float(one.room or 0) for one in devices]),
         reasons=reasons,
     )
 
@@ -134,9 +128,7 @@ def _check(
             raise UsageError(f"{echo(workload)} is pinned to {echo(device)}", why=why, fix="Pin it elsewhere.")
 
 
-def _why_not(
-    workload: Workload, device: Device, room: int | None, pin: str | None, forbidden: set[tuple[str, str]]
-) -> str:
+def _why_not(workload: Workload, device: Device, pin: str | None, forbidden: Sequence[tuple[str, str]]) -> str:
     if (workload.name, device.name) in forbidden:
         return "you forbid it there"
     if pin is not None and pin != device.name:
@@ -145,11 +137,11 @@ def _why_not(
         return why
     if workload.memory_bytes is None:
         return "memory need unknown"
-    if room is None:
+    if device.room is None:
         return f"device memory of {device.name} unknown"
-    if workload.memory_bytes > room:
+    missing = workload.memory_bytes - device.room
+    if missing > 0:
         return (
-            f"{size_text(workload.memory_bytes - room)} missing: it takes {size_text(workload.memory_bytes)} of "
-            + (f"{size_text(room)}")
+            f"{size_text(missing)} missing: it takes {size_text(workload.memory_bytes)} of {size_text(device.room)}"
         )
     return ""
