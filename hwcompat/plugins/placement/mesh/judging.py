@@ -17,8 +17,24 @@ from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
 from .axes import AXES, groups_of
-from .case import FACTS_FILE, OUTPUT_FILE, SEED_FILE, WHOLE_FACTS, WHOLE_FILE, MeshCase, MeshJob
-from .result import GRADIENTS, HEARD, HELD, OUTPUTS, SAME, TALKED, CaseResult, MeshCheck, RankFacts
+from .case import (
+    FACTS_FILE,
+    GRADIENTS,
+    HEARD,
+    HELD,
+    OUTPUT_FILE,
+    OUTPUTS,
+    SAME,
+    SEED_FILE,
+    TALKED,
+    WHOLE_FACTS,
+    WHOLE_FILE,
+    CaseResult,
+    MeshCase,
+    MeshCheck,
+    MeshJob,
+    RankFacts,
+)
 
 HEARD_BY = 50
 """How many times the tolerance a damaged rank must move its share of the outputs by."""

@@ -1,9 +1,10 @@
 """What runs beside the ranks: each model whole, on one device, in float32 and in float64, and the figures of a plan.
-`python -m hwcompat.plugins.placement.mesh.one_device FOLDER`."""
+`python -m hwcompat.plugins.placement.mesh.one_device FOLDER STARTER`."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,13 @@ import numpy as np
 from hardware.backends._torch import loss_gradients
 from hardware.model.calls import forward
 from hardware.model.tensors import to_arrays, to_tensors
+from hardware.process import die_with_parent
 from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
 from hardware.whole_file import write_whole
 
 from .building import built, tensor_dims, tied_names
 from .case import JOB_FILE, SEED_FILE, WHOLE_FACTS, WHOLE_FILE, MeshJob
-from .outline import NoPipeline, outline_of
-from .starter import end_with_starter
+from .stage import NoPipeline, outline_of
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,7 @@ def main(folder: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
-    job = MeshJob.from_dict(json.loads((folder / JOB_FILE).read_text(encoding="utf-8")))
+    job: MeshJob = pickle.loads((folder / JOB_FILE).read_bytes())
     for number, model in enumerate(job.models):
         with np.load(folder / SEED_FILE.format(number)) as file:
             inputs = {name: file[name] for name in file.files}
@@ -70,5 +71,5 @@ def facts_of(whole: torch.nn.Module, inputs: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    end_with_starter()
+    die_with_parent(int(sys.argv[2]))
     main(Path(sys.argv[1]))

@@ -16,10 +16,8 @@ from hardware.errors import UsageError
 from hardware.plain_text import size_text
 from hwcompat.plugins.placement.device import Device
 
-from .axes import AXES, DeviceMesh, Split
-from .communication import COLLECTIVES, Group, group_of, kind_of, why_not
-from .cutting import cut
-from .figures import ModelFigures
+from .axes import AXES, COLLECTIVES, DeviceMesh, Group, Split, group_of, kind_of, why_not
+from .figures import ModelFigures, cut
 
 RESERVE = 0.1
 """The share of a device's memory that a plan leaves to activations, caches and the runtime, which aren't counted."""
@@ -147,21 +145,38 @@ def _planned(
     left_out: Sequence[str],
     rejected: Sequence[str] = (),
 ) -> MeshPlan:
-    problems = [*_of_model(figures, split), *_too_few(devices, split)]
-    chosen = [] if problems else _stages_of_devices(devices, split, problems)
+    problems = _of_model(figures, split)
+    if len(devices) < split.size:
+        problems.append(f"it takes {split.size} device(s), and {len(devices)} are here")
+    blocks = [] if problems else _blocks(devices, split)
+    if not problems and len(blocks) < split.pipeline:
+        problems.append(_different_kinds(devices, split))
     if problems:
         raise MeshRefused(f"{figures.name} can't be split by {split}", why="; ".join(problems), fix=_FIX)
-    mesh = DeviceMesh(devices=tuple(one for stage in chosen for one in stage), split=split)
-    rooms = [[_room(one, reserve) for one in stage] for stage in chosen]
-    unknown = [
-        one for one, room in zip(mesh.devices, (one for stage in rooms for one in stage), strict=True) if room is None
-    ]
-    if unknown:
-        weights = [1.0] * len(chosen)
-    else:
-        weights = [float(min(filter(None, rooms_of_stage))) for rooms_of_stage in rooms]
+    mesh = DeviceMesh(devices=tuple(_in_order(blocks, split)), split=split)
+    totals = [one.memory_total.value for one in mesh.devices]
+    rooms = [None if total is None else int(total * (1 - reserve)) for total in totals]
+    size = split.data * split.tensor
+    known = [room for room in rooms if room is not None]
+    is_known = len(known) == len(rooms)
+    weights = [float(min(known[at : at + size])) if is_known else 1.0 for at in range(0, len(rooms), size)]
     stages = cut(figures, split.tensor, weights)
-    ranks = _ranks(mesh, stages, figures, reserve)
+    ranks = []
+    for rank, (device, room) in enumerate(zip(mesh.devices, rooms, strict=True)):
+        where = mesh.coordinates(rank)
+        first, stop = stages[where[0]]
+        ranks.append(
+            RankPlan(
+                rank=rank,
+                device=device,
+                coordinates=where,
+                layers=(first, stop),
+                is_first=first == 0,
+                is_last=stop == len(figures.layers),
+                parameter_bytes=figures.part_bytes(first, stop, split.tensor),
+                room_bytes=room,
+            )
+        )
     if tight := [
         _too_tight(one) for one in ranks if one.room_bytes is not None and one.parameter_bytes > one.room_bytes
     ]:
@@ -174,9 +189,9 @@ def _planned(
         dtype=figures.dtype,
         total_bytes=figures.total_bytes,
         mesh=mesh,
-        ranks=ranks,
+        ranks=tuple(ranks),
         groups=_groups(mesh),
-        reasons=tuple(_reasons(figures, mesh, stages, unknown, reserve)),
+        reasons=tuple(_reasons(figures, mesh, stages, reserve)),
         left_out=(*left_out, *([f"{', '.join(idle)}: not needed by {split}"] if idle else [])),
         rejected=tuple(_briefly(rejected)),
     )
@@ -201,64 +216,40 @@ def _of_model(figures: ModelFigures, split: Split) -> list[str]:
     return problems
 
 
-def _too_few(devices: Sequence[Device], split: Split) -> list[str]:
-    if len(devices) >= split.size:
-        return []
-    return [f"it takes {split.size} device(s), and {len(devices)} are here"]
-
-
-def _stages_of_devices(devices: Sequence[Device], split: Split, problems: list[str]) -> list[list[Device]]:
-    """The devices of each stage: of one kind each, those of a kind side by side, the roomiest first.
-
-    Where that can't be, the reason is added to `problems`.
-    """
-    size = split.data * split.tensor
+def _by_kind(devices: Sequence[Device]) -> dict[str, list[Device]]:
+    """The devices of each kind, the roomiest first."""
     kinds: dict[str, list[Device]] = {}
     for one in sorted(devices, key=lambda device: -(device.memory_total.value or 0)):
         kinds.setdefault(kind_of(one), []).append(one)
+    return kinds
+
+
+def _blocks(devices: Sequence[Device], split: Split) -> list[list[Device]]:
+    """All sets of devices of one kind that a stage of this split could have."""
+    size = split.data * split.tensor
     blocks: list[list[Device]] = []
-    for _, members in sorted(kinds.items(), key=lambda one: (-len(one[1]), one[0])):
-        if size > 1 and members[0].target not in COLLECTIVES:
-            continue
-        blocks += [members[at : at + size] for at in range(0, len(members) - size + 1, size)]
-    if len(blocks) >= split.pipeline:
-        order = {kind: place for place, kind in enumerate(dict.fromkeys(kind_of(block[0]) for block in blocks))}
-        roomiest = sorted(blocks, key=lambda block: -min(one.memory_total.value or 0 for one in block))
-        return sorted(roomiest[: split.pipeline], key=lambda block: order[kind_of(block[0])])
-    counts = ", ".join(f"{len(members)} of {kind}" for kind, members in kinds.items())
-    problems.append(
+    for _, members in sorted(_by_kind(devices).items(), key=lambda one: (-len(one[1]), one[0])):
+        if size == 1 or members[0].target in COLLECTIVES:
+            blocks += [members[at : at + size] for at in range(0, len(members) - size + 1, size)]
+    return blocks
+
+
+def _in_order(blocks: Sequence[list[Device]], split: Split) -> list[Device]:
+    """The devices of the roomiest blocks, one for each stage, those of a kind side by side."""
+    order = {kind: place for place, kind in enumerate(dict.fromkeys(kind_of(block[0]) for block in blocks))}
+    roomiest = sorted(blocks, key=lambda block: -min(one.memory_total.value or 0 for one in block))
+    chosen = sorted(roomiest[: split.pipeline], key=lambda block: order[kind_of(block[0])])
+    return [one for block in chosen for one in block]
+
+
+def _different_kinds(devices: Sequence[Device], split: Split) -> str:
+    counts = ", ".join(f"{len(members)} of {kind}" for kind, members in _by_kind(devices).items())
+    size = split.data * split.tensor
+    return (
         f"{split} takes {split.pipeline} stage(s) of {size} device(s) of one kind, and there are {counts}: devices "
         "of different vendors have no collectives in common (NCCL, RCCL and oneCCL don't speak to one another), "
         "so that they can be joined as stages of a pipeline only"
     )
-    return []
-
-
-def _room(device: Device, reserve: float) -> int | None:
-    memory = device.memory_total.value
-    return None if memory is None else int(memory * (1 - reserve))
-
-
-def _ranks(
-    mesh: DeviceMesh, stages: Sequence[tuple[int, int]], figures: ModelFigures, reserve: float
-) -> tuple[RankPlan, ...]:
-    found = []
-    for rank, device in enumerate(mesh.devices):
-        where = mesh.coordinates(rank)
-        first, stop = stages[where[0]]
-        found.append(
-            RankPlan(
-                rank=rank,
-                device=device,
-                coordinates=where,
-                layers=(first, stop),
-                is_first=first == 0,
-                is_last=stop == len(figures.layers),
-                parameter_bytes=figures.part_bytes(first, stop, mesh.split.tensor),
-                room_bytes=_room(device, reserve),
-            )
-        )
-    return tuple(found)
 
 
 def _too_tight(rank: RankPlan) -> str:
@@ -280,10 +271,10 @@ def _reasons(
     figures: ModelFigures,
     mesh: DeviceMesh,
     stages: Sequence[tuple[int, int]],
-    unknown: Sequence[Device],
     reserve: float,
 ) -> list[str]:
     split, reasons = mesh.split, []
+    unknown = [one for one in mesh.devices if one.memory_total.value is None]
     if split.tensor > 1:
         whole = figures.total_bytes - figures.part_bytes(0, len(figures.layers), split.tensor)
         divided = size_text(-(-whole * split.tensor // (split.tensor - 1)))
