@@ -29,8 +29,8 @@ from hwcompat.plugins.placement.device import processor_ranks
 from hwcompat.plugins.placement.mesh.axes import Split
 from hwcompat.plugins.placement.mesh.case import GRADIENTS, OUTPUTS, CaseResult, MeshCase
 from hwcompat.plugins.placement.mesh.check import check_mesh
+from hwcompat.plugins.placement.mesh.models import MeshSubject, mesh_subject, reasons_of
 from hwcompat.plugins.placement.mesh.plan import MeshRefused, plan_mesh
-from hwcompat.plugins.placement.mesh.subject import MeshSubject, mesh_subject, reasons_of
 
 SPLITS = (Split(data=4), Split(tensor=4), Split(pipeline=4), Split(data=2, tensor=2), Split(pipeline=2, tensor=2))
 OTHERS = ("gpt2", "bert", "vit", "roberta", "distilbert", "t5", "opt", "bloom", "gpt_neo", "whisper", "clip")

@@ -7,8 +7,8 @@ import pytest
 from hardware.basic_detection import inventory_here
 from hwcompat.plugins.placement.device import accelerators_of
 from hwcompat.plugins.placement.mesh.axes import COLLECTIVES, Split
+from hwcompat.plugins.placement.mesh.models import mesh_subject
 from hwcompat.plugins.placement.mesh.plan import plan_mesh
-from hwcompat.plugins.placement.mesh.subject import mesh_subject
 from hwcompat.plugins.placement.mesh_command import run_check
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

@@ -21,8 +21,8 @@ from .device import Device, Figure, accelerators_of, processor_ranks
 from .mesh.axes import COLLECTIVES, STAGES_ONLY, Split, why_not
 from .mesh.case import CHECKS, HEARD, MeshCase, MeshResult
 from .mesh.check import DEADLINE_S, check_mesh
+from .mesh.models import MeshSubject, batch_of, mesh_subject
 from .mesh.plan import DoesntFit, MeshPlan, plan_mesh
-from .mesh.subject import MeshSubject, batch_of, mesh_subject
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo

@@ -14,13 +14,12 @@ from typing import Any, Generic, TypeVar
 from hardware.errors import UsageError, echo
 from hardware.target import Target
 
-from . import forks
-from .account import Entry, Key, Limits
+from .account import Entry, Key, Load
 from .library import model_loader, tokenizer_loader, weights_bytes
 from .loading import acquire
 from .memory import ReadMemory, read_device
 from .placing import budget_name, built_on, names_on, place_for
-from .state import Incident, Settings, State, Wanted
+from .state import Incident, State, global_lock
 
 _FRACTION = 0.8
 _WAIT_S = 60.0
@@ -116,17 +115,15 @@ class ResourcePool:
         if low_memory > pressure or not wait_s >= 0:
             raise UsageError("low_memory comes before pressure, and wait_s isn't negative")
         self._state = State(
-            Settings(
-                budgets=own,
-                fraction=fraction,
-                limits=Limits(low_memory=low_memory, pressure=pressure),
-                wait_s=wait_s,
-                read_memory=memory,
-                now=clock,
-            )
+            budgets=own,
+            fraction=fraction,
+            low_memory=low_memory,
+            pressure=pressure,
+            wait_s=wait_s,
+            read_memory=memory,
+            now=clock,
         )
         self._forgotten: deque[tuple[Entry, int]] = deque()
-        forks.watch(self._state)
 
     # Asking
 
@@ -175,7 +172,7 @@ class ResourcePool:
         """The tokenizer of a model: from `constructor`, else from the local folder or cached name."""
         key = Key(kind="tokenizer", type=model_type, id=model_name, device=_HOST)
         build = constructor or tokenizer_loader(model_name)
-        with self._lease(Wanted(key=key, build=build, name_of=names_on(_HOST).name_of)) as tokenizer:
+        with self._lease(Load(key=key, build=build, name_of=names_on(_HOST).name_of)) as tokenizer:
             return tokenizer
 
     def lease(
@@ -191,7 +188,7 @@ class ResourcePool:
         names = names_on(device)
         key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names.device)
         build = constructor or _nobody_makes(key)
-        return self._lease(Wanted(key=key, build=build, name_of=names.name_of, claimed=expected_bytes))
+        return self._lease(Load(key=key, build=build, name_of=names.name_of, claimed=expected_bytes))
 
     def lease_model(
         self,
@@ -215,7 +212,7 @@ class ResourcePool:
                 )
             make = model_loader(model_type, model_name)
             estimated = None if key in self._state.entries else weights_bytes(model_name)
-        wanted = Wanted(
+        wanted = Load(
             key=key,
             build=lambda: built_on(place, make),
             name_of=place.names.name_of,
@@ -225,20 +222,19 @@ class ResourcePool:
         )
         return self._lease(wanted)
 
-    def _lease(self, wanted: Wanted) -> Lease[Any]:
+    def _lease(self, wanted: Load) -> Lease[Any]:
         if wanted.claimed is not None and (isinstance(wanted.claimed, bool) or wanted.claimed < 0):
             raise UsageError(f"expected_bytes is {wanted.claimed}", why="bytes are asked for, 0 or more")
         self._take_up_forgotten()
         return Lease(acquire(self._state, wanted), self._release, self._forget)
 
     def _release(self, entry: Entry, thread: int) -> None:
-        state = self._state
-        with state.lock:
-            state.end_lease(entry, thread)
-            accounts = [state.accounts[device] for device in entry.size.bytes_by_device]
-            to_tend = [account for account in accounts if state.needs_tending(account)]
-        for account in to_tend:
-            state.tend(account)
+        with self._state.lock:
+            self._state.end_lease(entry, thread)
+        for device in entry.size.bytes_by_device:
+            account = self._state.accounts[device]
+            if self._state.needs_tending(account):
+                self._state.tend(account)
 
     def _forget(self, entry: Entry, thread: int) -> None:
         self._forgotten.append((entry, thread))
@@ -262,9 +258,8 @@ class ResourcePool:
         state = self._state
         with state.lock:
             oldest = state.now() - 60 * max_age_minutes
-            chosen = [one for one in state.entries.values() if one.is_idle and one.last_used <= oldest]
-            gone = state.release_idle(chosen)
-        self._tend_all()
+            gone = state.release([one for one in state.entries.values() if one.is_idle and one.last_used <= oldest])
+        state.tend_all()
         return gone
 
     def clear(self) -> None:
@@ -280,11 +275,7 @@ class ResourcePool:
                 state.outgoing.add(entry)
                 del state.entries[entry.key]
             state.release(list(state.entries.values()), forced=True)
-        self._tend_all()
-
-    def _tend_all(self) -> None:
-        for account in list(self._state.accounts.values()):
-            self._state.tend(account)
+        state.tend_all()
 
     # Working and telling
 
@@ -296,11 +287,8 @@ class ResourcePool:
         if max_workers is not None and max_workers < 1:
             raise UsageError(f"max_workers is {max_workers}", why="at least one thread is needed")
         outcomes = _run_all(self._state, list(calls), max_workers or _MOST_WORKERS)
-        for account in list(self._state.accounts.values()):
-            with self._state.lock:
-                to_tend = self._state.needs_tending(account)
-            if to_tend:  # what its threads still referred to, they don't any more
-                self._state.tend(account, urgent=True)
+        # What its threads still referred to, they don't any more.
+        self._state.tend_all(urgent=True, needed_alone=True)
         return outcomes
 
     def get_stats(self) -> dict[str, Any]:
@@ -352,14 +340,8 @@ def _run_all(state: State, calls: Sequence[Callable[[], Any]], max_workers: int)
     with ThreadPoolExecutor(min(len(calls), max_workers), thread_name_prefix="resource-pool") as executor:
         # A call inside a constructor belongs to that constructor's load: it inherits the context.
         futures = [executor.submit(copy_context().run, run, call) for call in calls]
-        waiting = state.waits.waiting(me, lambda: set(workers))
-        with state.lock:
-            waiting.__enter__()
-        try:
+        with state.waits.waiting(me, lambda: set(workers)):
             return [future.result() for future in futures]
-        finally:
-            with state.lock:
-                waiting.__exit__(None, None, None)
 
 
 _global: list[ResourcePool] = []
@@ -367,7 +349,7 @@ _global: list[ResourcePool] = []
 
 def get_global_resource_pool() -> ResourcePool:
     """The pool that all parts of a process share; made when it is first asked for."""
-    with forks.global_lock:
+    with global_lock:
         if not _global:
             _global.append(ResourcePool())
         return _global[0]
@@ -375,6 +357,6 @@ def get_global_resource_pool() -> ResourcePool:
 
 def used_global_pool() -> ResourcePool | None:
     """That pool, where anything was ever asked of it."""
-    with forks.global_lock:
+    with global_lock:
         pool = _global[0] if _global else None
     return pool if pool is not None and pool.get_stats()["requests"] else None

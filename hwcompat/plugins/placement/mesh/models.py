@@ -105,7 +105,7 @@ def _ask(names: Sequence[str], precision: str, real: bool) -> dict[str, Any]:
     question = {"names": list(names), "precision": precision, "real": real}
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     try:
-        found: dict[str, Any] = ask(f"{__package__}.subject", question, limit_s=_LONGEST_S, environment=offline)
+        found: dict[str, Any] = ask(f"{__package__}.models", question, limit_s=_LONGEST_S, environment=offline)
     except NoAnswer as error:
         raise ModelError("nothing is known of the model", why=str(error)) from error
     return found
