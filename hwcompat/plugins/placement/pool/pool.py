@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from hardware.backends.factory import resolve_target
 from hardware.errors import UsageError, echo
 from hardware.target import Target
 
 from .account import Entry, Key, Load
-from .library import model_loader, tokenizer_loader, weights_bytes
 from .loading import acquire
 from .memory import ReadMemory, read_device
-from .placing import budget_name, built_on, names_on, place_for
+from .models import built_on, load_model, load_tokenizer, names_on, place_for, weights_bytes
 from .state import Incident, State, global_lock
 
 _FRACTION = 0.8
@@ -107,7 +108,7 @@ class ResourcePool:
         for device, count in (budgets or {}).items():
             if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
                 raise UsageError(f"{echo(str(count))} is no budget for {echo(device)}", why="bytes are asked for")
-        own = {budget_name(device): count for device, count in (budgets or {}).items()}
+        own = {str(resolve_target(device)): count for device, count in (budgets or {}).items()}
         shares = {"fraction": fraction, "low_memory": low_memory, "pressure": pressure}
         for name, share in shares.items():
             if not 0 < share <= 1:
@@ -171,7 +172,7 @@ class ResourcePool:
     def get_tokenizer(self, model_type: str, model_name: str, constructor: Callable[[], Any] | None = None) -> Any:
         """The tokenizer of a model: from `constructor`, else from the local folder or cached name."""
         key = Key(kind="tokenizer", type=model_type, id=model_name, device=_HOST)
-        build = constructor or tokenizer_loader(model_name)
+        build = constructor or partial(load_tokenizer, model_name)
         with self._lease(Load(key=key, build=build, name_of=names_on(_HOST).name_of)) as tokenizer:
             return tokenizer
 
@@ -202,15 +203,15 @@ class ResourcePool:
     ) -> Lease[Any]:
         """`get_model` with the promise of a lease."""
         place = place_for(device, hardware_preferences)
-        key = Key(kind="model", type=model_type, id=model_name, device=place.device, precision=place.precision)
+        key = Key(kind="model", type=model_type, id=model_name, device=place.names.device, precision=place.precision)
         make, estimated = constructor, None
         if make is None:
             if not place.names.torch_type:
                 raise UsageError(
-                    f"{place.device} runs no modules of torch, and that is what is loaded by name",
+                    f"{place.names.device} runs no modules of torch, and that is what is loaded by name",
                     fix="Give a constructor that makes the model for it.",
                 )
-            make = model_loader(model_type, model_name)
+            make = partial(load_model, model_type, model_name)
             estimated = None if key in self._state.entries else weights_bytes(model_name)
         wanted = Load(
             key=key,
@@ -218,7 +219,7 @@ class ResourcePool:
             name_of=place.names.name_of,
             claimed=expected_bytes,
             estimated=estimated,
-            must_be_on=place.device,
+            must_be_on=place.names.device,
         )
         return self._lease(wanted)
 
