@@ -290,16 +290,13 @@ class State:
             self.remember("low_memory", account.device, text)
         account.low_memory = low
 
-    def tend_all(self, *, urgent: bool = False, needed_alone: bool = False) -> None:
-        """Tend every device; with `needed_alone` those that need it."""
+    def tend_all(self, *, urgent: bool = False) -> None:
+        """Tend every device where a resource that isn't used any more changes something."""
         for account in list(self.accounts.values()):
-            if not needed_alone or self.needs_tending(account):
+            with self.lock:
+                is_needed = account.excess() > 0 or account.low_memory or account.under_pressure
+            if is_needed:
                 self.tend(account, urgent=urgent)
-
-    def needs_tending(self, account: Account) -> bool:
-        """Whether a resource that isn't used any more changes something."""
-        with self.lock:
-            return account.excess() > 0 or account.low_memory or account.under_pressure
 
     # Waiting
 
