@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+import numpy.typing as npt
+
+from hardware.whole_file import write_whole
 
 from .axes import Split
 
-SEED_FILE = "inputs-{}.npz"
-OUTPUT_FILE = "rank{}-case{}.npz"
-FACTS_FILE = "rank{}-case{}.json"
-WHOLE_FILE = "whole-{}.npz"
-WHOLE_FACTS = "whole-{}.json"
-STATUS_FILE = "rank{}.status"
 JOB_FILE = "job"
+RESULT_FILE = "rank{}-case{}"
+WHOLE_FILE = "whole-{}"
+STATUS_FILE = "rank{}.status"
 CHECKPOINT = "checkpoint-{}"
 TORCH_AXES = ("pp", "dp", "tp")
 """What the axes of `AXES` are called in torch's own mesh: transformers looks for `tp`."""
@@ -35,6 +38,18 @@ CHECKS = {
     HEARD: "damage to a rank moves its share",
     TALKED: "along each axis it is split by",
 }
+
+Inputs = Mapping[str, npt.NDArray[Any]]
+
+
+def keep(path: Path, value: Any) -> None:
+    """Write what `kept` reads: a value that one process of ours leaves for another, whole or not at all."""
+    write_whole(path, pickle.dumps(value))
+
+
+def kept(path: Path) -> Any:
+    """What a process of ours left. Raises `OSError` where it left nothing."""
+    return pickle.loads(path.read_bytes())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +91,11 @@ class MeshCase:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshJob:
-    """All that one start of the ranks does. `seconds` is how long a collective waits for the others."""
+    """All that one start of the ranks does. `inputs` are those of each model, with the batch as their first axis;
+    `seconds` is how long a collective waits for the others."""
 
     models: tuple[MeshModel, ...]
+    inputs: tuple[Inputs, ...]
     cases: tuple[MeshCase, ...]
     seconds: float
 

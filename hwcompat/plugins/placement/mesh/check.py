@@ -9,24 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import IO
 
 from hardware.evidence.redaction import redact
 from hardware.plain_text import one_line
 from hardware.process import MERGED, ROOT, Child, end_of, with_product
 
-from .case import JOB_FILE, SEED_FILE, STATUS_FILE, MeshCase, MeshJob, MeshModel, MeshResult
+from .case import JOB_FILE, STATUS_FILE, Inputs, MeshCase, MeshJob, MeshModel, MeshResult, keep
 from .judging import judge
 
 DEADLINE_S = 600.0
@@ -38,8 +34,6 @@ _ECHO_S = 1.0
 _TAIL = 400
 _FOLLOWS = ("connection closed", "connection reset", "broken pipe", "connection refused", "peer", "barrier")
 """What a rank says whose partner is gone: it ended, but it isn't the one."""
-
-Inputs = Mapping[str, npt.NDArray[Any]]
 
 
 def check_mesh(
@@ -55,12 +49,11 @@ def check_mesh(
     the result, with its reason, beside the cases that were done before. `program` is what Python is started with for
     a rank, before folder, rank and number of ranks.
     """
-    job = MeshJob(models=tuple(one for one, _ in models), cases=tuple(cases), seconds=deadline_s)
+    own_models, inputs = zip(*models, strict=True)
+    job = MeshJob(models=own_models, inputs=inputs, cases=tuple(cases), seconds=deadline_s)
     with tempfile.TemporaryDirectory(prefix="hwcompat-mesh-") as name:
         folder = Path(name)
-        for number, (_, inputs) in enumerate(models):
-            np.savez(folder / SEED_FILE.format(number), **inputs)  # type: ignore[arg-type] # names of inputs
-        (folder / JOB_FILE).write_bytes(pickle.dumps(job))
+        keep(folder / JOB_FILE, job)
         with _started(folder, job.ranks, program) as processes:
             broken = _broken(processes, deadline_s)
         found, missing = [], ""

@@ -29,7 +29,7 @@ from .axes import Split
 from .building import built, plan_of, tensor_dims
 from .case import MeshModel
 from .figures import ModelFigures
-from .one_device import facts_of
+from .one_device import facts_of, side_of
 
 if TYPE_CHECKING:
     import torch
@@ -207,15 +207,13 @@ def figures(whole: torch.nn.Module, facts: Mapping[str, Any], name: str, precisi
     for own, parameter in whole.named_parameters(remove_duplicate=False):
         size = parameter.numel() * width
         divided = size if own in dims else 0
-        if facts["layers"] and own.startswith(f"{facts['layers']}."):
-            place = int(own.removeprefix(f"{facts['layers']}.").partition(".")[0])
-            layers[place] += size
-            split[place] += divided
-            continue
-        first = any(own.startswith(f"{module}.") for module in facts["before"])
-        side = "before" if first else "after"
-        ends[side] += size
-        split_ends[side] += divided
+        side = side_of(own, facts)
+        if isinstance(side, int):
+            layers[side] += size
+            split[side] += divided
+        else:
+            ends[side] += size
+            split_ends[side] += divided
     plan = plan_of(whole)
     return ModelFigures(
         name=name,

@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import sys
 import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from hardware.backends.factory import backend_class, get_backend
 from hardware.model.tensors import to_tensors
 from hardware.process import die_with_parent
 from hardware.target import Target
-from hardware.whole_file import write_whole
 
 from .axes import COLLECTIVES
 from .building import built, split_by_tensor
 from .case import (
     CHECKPOINT,
-    FACTS_FILE,
     JOB_FILE,
-    OUTPUT_FILE,
-    SEED_FILE,
+    RESULT_FILE,
     STATUS_FILE,
     TORCH_AXES,
     MeshCase,
     MeshJob,
+    keep,
+    kept,
 )
 from .running import Runner
 from .stage import Stage, outline_of
@@ -72,7 +68,7 @@ class Progress:
 
 def main(folder: Path, rank: int, ranks: int, progress: Progress) -> None:
     """Do all cases of the job in `folder`. Raises whatever a case raises."""
-    job: MeshJob = pickle.loads((folder / JOB_FILE).read_bytes())
+    job: MeshJob = kept(folder / JOB_FILE)
     progress.step("importing torch")
     import torch
     import torch.distributed as dist
@@ -141,11 +137,9 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     case = job.cases[number]
     model = job.models[case.model]
     started = time.monotonic()
-    with np.load(folder / SEED_FILE.format(case.model)) as file:
-        arrays = {name: file[name] for name in file.files}
-    whole = {name: one.shape[0] for name, one in arrays.items()}
-    stage, copy, _ = mesh.get_coordinate()
-    share = min(whole.values()) // case.split.data
+    arrays = job.inputs[case.model]
+    stage, copy, part_of_layer = mesh.get_coordinate()
+    share = min(one.shape[0] for one in arrays.values()) // case.split.data
     own = {name: one[copy * share : (copy + 1) * share] for name, one in arrays.items()}
     outline = None
     if case.split.pipeline > 1:
@@ -160,12 +154,8 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     by_host = mesh.device_type == "cpu"
     made = None if outline is None else Stage(part, outline, case.stages[stage], device, by_host=by_host)
     runner = Runner(case, model, part if made else part.to(device), made, mesh, own, arrays, progress)
-    found, facts = runner.run()
-    with (folder / OUTPUT_FILE.format(rank, number)).open("wb") as file:
-        np.savez(file, **found)  # type: ignore[arg-type] # names of outputs
-    facts |= {"rank": rank, "device": str(device), "coordinates": [stage, copy, mesh.get_coordinate()[2]]}
-    facts["seconds"] = round(time.monotonic() - started, 3)
-    write_whole(folder / FACTS_FILE.format(rank, number), json.dumps(facts))
+    found = runner.run() | {"rank": rank, "device": str(device), "coordinates": (stage, copy, part_of_layer)}
+    keep(folder / RESULT_FILE.format(rank, number), found | {"seconds": round(time.monotonic() - started, 3)})
 
 
 def run_rank(folder: str, rank: str, ranks: str, starter: str) -> NoReturn:

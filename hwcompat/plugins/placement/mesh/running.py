@@ -79,10 +79,6 @@ class Traffic:
         self.sizes[name] += sum(one.numel() * one.element_size() for one in _tensors(arguments[:1]))
         self._on_call()
 
-    def told(self) -> dict[str, Any]:
-        """What was counted, as plain JSON values."""
-        return {"calls": dict(sorted(self.calls.items())), "bytes": dict(sorted(self.sizes.items()))}
-
 
 class Runner:
     """A rank of one case. `own` are the inputs of its copy of the model, `whole` those of all copies."""
@@ -111,36 +107,35 @@ class Runner:
         self.copy = mesh.get_coordinate()[1]
         self.is_last = stage is None or stage.is_last
 
-    def run(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Arrays by `out/NAME`, `heard/RANK/NAME` and `grad/NAME`, and plain facts."""
+    def run(self) -> dict[str, Any]:
+        """Arrays by name: outputs (`out`), those while each rank in turn was damaged (`heard`), gradients (`grad`);
+        the shapes of the parameters that it holds (`held`), their bytes, and its calls to others in both passes."""
         self.progress.step(f"{self.case.name}: forward")
         with self._watched() as traffic:
             outputs = self._forward()
-        found = {f"out/{name}": one for name, one in self._gathered(outputs).items()}
-        held = self._held()
+        held = {plain_name(name): one for name, one in self.part.named_parameters() if not one.is_meta}
+        found: dict[str, Any] = {
+            "out": self._gathered(outputs),
+            "heard": [],
+            "held": {name: tuple(one.shape) for name, one in held.items()},
+            "bytes": sum(one.numel() * one.element_size() for one in held.values()),
+            "forward": traffic.calls,
+            "forward_bytes": traffic.sizes,
+            "backward": {},
+        }
         for rank in range(self.case.split.size):
             self.progress.step(f"{self.case.name}: listening to rank {rank}")
             with self._damaged(rank):
-                heard = self._gathered(self._forward())
-            found |= {f"heard/{rank}/{name}": one for name, one in heard.items()}
-        facts = {"held": held, "forward": traffic.told()}
+                found["heard"].append(self._gathered(self._forward()))
         if self.case.gradients:
             self.progress.step(f"{self.case.name}: backward")
             with self._watched() as traffic:
                 self._backward()
-            facts["backward"] = traffic.told()
-            found |= {f"grad/{name}": one for name, one in self._gradients().items()}
-        return found, facts
+            found |= {"backward": traffic.calls, "grad": self._gradients()}
+        return found
 
     def _watched(self) -> AbstractContextManager[Traffic]:
         return Traffic(self.axes, self.progress.talked).watched()
-
-    def _held(self) -> list[dict[str, Any]]:
-        return [
-            {"name": plain_name(name), "shape": list(one.shape), "bytes": one.numel() * one.element_size()}
-            for name, one in self.part.named_parameters()
-            if not one.is_meta
-        ]
 
     @contextmanager
     def _damaged(self, rank: int) -> Iterator[None]:
