@@ -187,33 +187,22 @@ def _plan_lines(report: Mapping[str, Any]) -> list[str]:
     if report["refused"]:
         return [*lines, *folded("  refused: ", report["refused"]), ""]
     if plan:
-        lines += [*_ranks_of_plan(plan), *_groups_of_plan(plan)]
-        lines += [line for one in plan["reasons"] for line in folded("  - ", one)]
-        lines += [line for one in plan["left_out"] for line in folded("  - left out: ", one)]
-        lines += [line for one in plan["rejected"] for line in folded("  - not taken: ", one)]
+        rows = []
+        for one in plan["ranks"]:
+            first, stop = one["layers"]
+            layers = f"{first}-{stop - 1}" if stop - first > 1 else str(first)
+            layers += " + embeddings" * one["holds_embeddings"] + " + head" * one["holds_head"]
+            room = size_text(one["room_bytes"], "not known")
+            place = f"{one['pipeline']}/{one['data']}/{one['tensor']}"
+            rows.append((str(one["rank"]), one["device"], place, size_text(one["parameter_bytes"]), room, layers))
+        headings = ("rank", "device", "stage/copy/part", "holds", "room", "layers")
+        lines += columns(headings, rows, right=(0, 3, 4))
+        for one in plan["groups"]:
+            ranks = ", ".join(map(str, one["ranks"]))
+            lines += folded("  ", f"{one['axis']} of ranks {ranks}: {one['backend']} ({one['why']})", indent=4)
+        for start, name in (("", "reasons"), ("left out: ", "left_out"), ("not taken: ", "rejected")):
+            lines += [line for one in plan[name] for line in folded(f"  - {start}", one)]
     return [*lines, ""]
-
-
-def _ranks_of_plan(plan: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for one in plan["ranks"]:
-        first, stop = one["layers"]
-        layers = f"{first}-{stop - 1}" if stop - first > 1 else str(first)
-        extra = [" + embeddings"] * one["holds_embeddings"] + [" + head"] * one["holds_head"]
-        room = "not known" if one["room_bytes"] is None else size_text(one["room_bytes"])
-        place = f"{one['pipeline']}/{one['data']}/{one['tensor']}"
-        held = size_text(one["parameter_bytes"])
-        rows.append((str(one["rank"]), one["device"], place, held, room, f"{layers}{''.join(extra)}"))
-    headings = ("rank", "device", "stage/copy/part", "holds", "room", "layers")
-    return columns(headings, rows, right=(0, 3, 4))
-
-
-def _groups_of_plan(plan: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for one in plan["groups"]:
-        ranks = ", ".join(map(str, one["ranks"]))
-        lines += folded("  ", f"{one['axis']} of ranks {ranks}: {one['backend']} ({one['why']})", indent=4)
-    return lines
 
 
 def _case_lines(report: Mapping[str, Any]) -> list[str]:
@@ -225,37 +214,28 @@ def _case_lines(report: Mapping[str, Any]) -> list[str]:
     made = f"{checked['model_class']} of {size_text(checked['parameter_bytes'])} in float32"
     lines = folded("Check: ", f"{report['split']} of a tiny {made}, loud random weights. {report['remark']}")
     for case in report["cases"]:
-        lines += [*_rank_lines(case), "", *_check_lines(case), ""]
+        whole = case["whole_bytes"]
+        for one in case["ranks"]:
+            share = f"{size_text(one['bytes'])} of {size_text(whole)} ({100 * one['bytes'] / max(1, whole):.0f} %)"
+            said = [f"holds {share}, {one['parameters']} parameters, {one['parts']} of them parts"]
+            for name in ("forward", "backward"):
+                if one[name] or name == "forward":
+                    calls = ", ".join(f"{count} {call}" for call, count in one[name].items()) or "nothing said"
+                    said.append(f"{calls} {name}")
+            lines += folded(f"  rank {one['rank']} on {one['device']} ", "; ".join(said), indent=4)
+        examples = next((one["examples"] for one in case["ranks"] if one["examples"]), ())
+        lines += [line for one in examples[:2] for line in folded("    such as ", one)]
+        lines += ["", *_check_lines(case), ""]
     return lines
-
-
-def _rank_lines(case: Mapping[str, Any]) -> list[str]:
-    whole = case["whole_bytes"]
-    lines = []
-    for one in case["ranks"]:
-        share = f"{size_text(one['bytes'])} of {size_text(whole)} ({100 * one['bytes'] / max(1, whole):.0f} %)"
-        said = f"holds {share}, {one['parameters']} parameters, {one['parts']} of them parts"
-        said += f"; {_counted(one['forward'])} forward"
-        if one["backward"]:
-            said += f"; {_counted(one['backward'])} backward"
-        lines += folded(f"  rank {one['rank']} on {one['device']} ", said, indent=4)
-    examples = next((one["examples"] for one in case["ranks"] if one["examples"]), ())
-    return [*lines, *(line for one in examples[:2] for line in folded("    such as ", one))]
-
-
-def _counted(calls: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in calls.items()) or "nothing said"
 
 
 def _check_lines(case: Mapping[str, Any]) -> list[str]:
     rows: list[Sequence[str]] = []
     for one in case["checks"]:
-        error = "" if one["error"] is None else f"{one['error']:.2e}"
+        result, error = "passed" if one["passed"] else "FAILED", "" if one["error"] is None else f"{one['error']:.2e}"
         sign = "more than" if one["name"] == HEARD else "at most"
         limit = "" if one["tolerance"] is None else f"{sign} {one['tolerance']:.0e}"
-        rows.append(
-            ("passed" if one["passed"] else "FAILED", one["name"], error, limit, one["detail"] or CHECKS[one["name"]])
-        )
+        rows.append((result, one["name"], error, limit, one["detail"] or CHECKS[one["name"]]))
     return columns(("", "check", "measured", "limit", ""), rows, right=(2,))
 
 

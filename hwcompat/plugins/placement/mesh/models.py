@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,41 +74,21 @@ def batch_of(split: Split, microbatches: int) -> int:
 
 def mesh_subject(name: str, precision: str = "float32") -> MeshSubject:
     """What a mesh has to know of a type or a checkpoint folder; seconds, in a child. Raises `ModelError`."""
-    found = _ask([name], precision, True)[name]
-    if "why" in found:
-        raise ModelError(f"{echo(name)} can't be put on a mesh", why=found["why"])
-    return _subject(found)
-
-
-def reasons_of(names: Sequence[str]) -> tuple[dict[str, MeshSubject], dict[str, str]]:
-    """What can be had of many types at their tiny size, and why the others can't."""
-    found = _ask(names, "float32", False)
-    good = {name: _subject(one) for name, one in found.items() if "why" not in one}
-    return good, {name: one["why"] for name, one in found.items() if "why" in one}
-
-
-def _subject(found: Mapping[str, Any]) -> MeshSubject:
-    return MeshSubject(
-        tiny=MeshModel(**found["tiny"]),
-        tiny_figures=ModelFigures.from_dict(found["tiny_figures"]),
-        inputs=found["inputs"],
-        real=ModelFigures.from_dict(found["real"]) if found["real"] else None,
-        whose=found["whose"],
-        no_real=found["no_real"],
-    )
-
-
-def _ask(names: Sequence[str], precision: str, real: bool) -> dict[str, Any]:
-    for name in names:
-        if not Path(name).is_dir():
-            recipe_for(name)  # a missing one is derived and kept, or refused with its reason
-    question = {"names": list(names), "precision": precision, "real": real}
+    if not Path(name).is_dir():
+        recipe_for(name)  # a missing one is derived and kept, or refused with its reason
+    question = {"name": name, "precision": precision}
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     try:
-        found: dict[str, Any] = ask(f"{__package__}.models", question, limit_s=_LONGEST_S, environment=offline)
+        found = ask(f"{__package__}.models", question, limit_s=_LONGEST_S, environment=offline)
     except NoAnswer as error:
         raise ModelError("nothing is known of the model", why=str(error)) from error
-    return found
+    real = found.pop("real")
+    return MeshSubject(
+        tiny=MeshModel(**found.pop("tiny")),
+        tiny_figures=ModelFigures.from_dict(found.pop("tiny_figures")),
+        real=ModelFigures.from_dict(real) if real else None,
+        **found,
+    )
 
 
 def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,8 +120,8 @@ def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _told(name: str, precision: str, real: bool) -> dict[str, Any]:
-    """The answer for one model type or folder. Raises whatever building one raises."""
+def _told(name: str, precision: str) -> dict[str, Any]:
+    """What `MeshSubject` has of one model type or folder. Raises whatever building one raises."""
     folder = Path(name) if Path(name).is_dir() else None
     model_type = str(read_checkpoint(folder).config["model_type"]) if folder else name
     recipe = load_recipe(model_type)
@@ -162,28 +142,23 @@ def _told(name: str, precision: str, real: bool) -> dict[str, Any]:
     whole = built(tiny)
     arrays = make_inputs(recipe.inputs, 0)
     facts = facts_of(whole, arrays)
-    _require_batch(arrays)
-    told = {
-        "tiny": asdict(tiny),
-        "tiny_figures": figures(whole, facts, model_type, "float32").to_dict(),
-        "inputs": {key: dict(value) for key, value in recipe.inputs.items()},
-        "real": None,
-        "whose": "",
-        "no_real": "",
-    }
-    if real:
-        try:
-            counted, told["whose"] = real_figures(name, recipe, facts, precision)
-            told["real"] = counted.to_dict()
-        except Exception as error:  # whatever a constructor raises, it is why there are no figures
-            told["no_real"] = f"{type(error).__name__}: {one_line(str(error))}"
-    return told
-
-
-def _require_batch(arrays: Mapping[str, Any]) -> None:
     sizes = {one.shape[0] if one.ndim else None for one in arrays.values()}
     if len(sizes) != 1 or None in sizes:
         raise ValueError("not all of its inputs have the batch as their first axis, so that copies can't share them")
+    real, whose, no_real = None, "", ""
+    try:
+        counted, whose = real_figures(name, recipe, facts, precision)
+        real = counted.to_dict()
+    except Exception as error:  # whatever a constructor raises, it is why there are no figures
+        no_real = f"{type(error).__name__}: {one_line(str(error))}"
+    return {
+        "tiny": asdict(tiny),
+        "tiny_figures": figures(whole, facts, model_type, "float32").to_dict(),
+        "inputs": {key: dict(value) for key, value in recipe.inputs.items()},
+        "real": real,
+        "whose": whose,
+        "no_real": no_real,
+    }
 
 
 def real_figures(name: str, recipe: Recipe, facts: Mapping[str, Any], precision: str) -> tuple[ModelFigures, str]:
@@ -250,14 +225,12 @@ def _divided(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str,
     return found
 
 
-def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {}
-    for name in asked["names"]:
-        try:
-            said[name] = _told(name, asked["precision"], asked["real"])
-        except Exception as error:  # whatever a model raises is why it can't be put on a mesh
-            said[name] = {"why": f"{type(error).__name__}: {one_line(str(error))}"}
-    return said
+def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        return _told(asked["name"], asked["precision"])
+    except Exception as error:  # whatever a model raises is why it can't be put on a mesh
+        why = f"{type(error).__name__}: {one_line(str(error))}"
+        raise ModelError(f"{echo(asked['name'])} can't be put on a mesh", why=why) from error
 
 
 if __name__ == "__main__":

@@ -47,7 +47,6 @@ class Entry:
     allocator_change: int | None = None
     uses: int = 0
     leases: Counter[int] = field(default_factory=Counter)
-    kept_until: float = 0.0
     dismissed: bool = False
 
     @property

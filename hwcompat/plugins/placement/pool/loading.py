@@ -100,7 +100,11 @@ def _admit(state: State, load: Load, account: Account) -> None:
     first."""
     deadline: float | None = None
     thorough = False
-    while not _may_start(state, load, account, thorough):
+    while True:
+        if account.is_turn_of(load):
+            state.make_room(account, load.reserved, thorough=thorough)
+        if account.may_start(load):
+            break
         at = state.now()
         if deadline is None or state.loads_beside(account, load):
             deadline = at + state.wait_s
@@ -115,14 +119,6 @@ def _admit(state: State, load: Load, account: Account) -> None:
             state.counts["refused"] += 1
             raise _no_room(state, load, account, waited=at >= deadline)
     account.start(load)
-
-
-def _may_start(state: State, load: Load, account: Account, thorough: bool) -> bool:
-    if account.is_turn_of(load):
-        state.make_room(account, load.reserved)
-        if not account.fits(load):
-            state.make_room(account, load.reserved, urgent=True, thorough=thorough)
-    return account.may_start(load)
 
 
 def _wait_for_room(state: State, load: Load, account: Account, deadline: float) -> bool:

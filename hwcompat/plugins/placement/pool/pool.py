@@ -232,7 +232,7 @@ class ResourcePool:
     def _release(self, entry: Entry, thread: int) -> None:
         with self._state.lock:
             self._state.end_lease(entry, thread)
-        self._state.tend_all()
+        self._state.tend_all(entry.size.bytes_by_device)
 
     def _forget(self, entry: Entry, thread: int) -> None:
         self._forgotten.append((entry, thread))
@@ -286,7 +286,7 @@ class ResourcePool:
             raise UsageError(f"max_workers is {max_workers}", why="at least one thread is needed")
         outcomes = _run_all(self._state, list(calls), max_workers or _MOST_WORKERS)
         # What its threads still referred to, they don't any more.
-        self._state.tend_all(urgent=True)
+        self._state.tend_all()
         return outcomes
 
     def get_stats(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from threading import Condition
@@ -29,7 +29,7 @@ from .sizes import weak, whole
 _MOST_INCIDENTS = 100
 _COLLECTED_AGAIN = 10
 _ASKED_AGAIN_S = 1.0
-"""How long the machine isn't asked again, nor what was found in use, but by a load that finds no room."""
+"""How long the machine isn't asked again how full a device is."""
 
 COUNTS = {
     "hits": "requests that found their resource",
@@ -219,7 +219,7 @@ class State:
         for entry, (reference, parts) in zip(own, references, strict=True):
             entry.resource = reference() if reference is not None and not forced else None
             if entry.resource is not None:
-                entry.kept_until = self.now() + _ASKED_AGAIN_S
+                entry.order = next(self.numbers)
                 self.counts["found_in_use"] += 1
                 continue
             gone.append(entry)
@@ -248,16 +248,14 @@ class State:
         if self.entries.get(entry.key) is entry:
             del self.entries[entry.key]
 
-    def make_room(self, account: Account, coming: int = 0, *, urgent: bool = False, thorough: bool = False) -> None:
-        """Release idle resources, the least recently used first, until `excess` says that it is enough.
-
-        `urgent` asks those too that were found in use a moment ago, `thorough` collects garbage too.
-        """
-        at, asked = self.now(), set[Entry]()
+    def make_room(self, account: Account, coming: int = 0, *, thorough: bool = False) -> None:
+        """Release idle resources, the least recently used first, until `excess` says that it is enough; `thorough`
+        collects garbage too."""
+        asked = set[Entry]()
         while (wanted := account.excess(coming)) > 0:
             chosen = []
             for entry in self.idle_on(account.device):
-                if wanted > 0 and entry not in asked and (urgent or entry.kept_until <= at):
+                if wanted > 0 and entry not in asked:
                     chosen.append(entry)
                     wanted -= entry.size.bytes_by_device[account.device]
             if not chosen:
@@ -265,7 +263,7 @@ class State:
             asked.update(chosen)
             self.release(chosen, thorough=thorough)
 
-    def tend(self, account: Account, *, urgent: bool = False, thorough: bool = False) -> None:
+    def tend(self, account: Account, *, thorough: bool = False) -> None:
         """Make room until a device is below the beginning of low-memory mode, and note how full it is."""
         at = self.now()
         if account.read_at is None or at - account.read_at >= _ASKED_AGAIN_S:
@@ -275,7 +273,7 @@ class State:
                 account.read(reading, at)
         with self.lock:
             self._note_low_memory(account)
-            self.make_room(account, urgent=urgent or thorough, thorough=thorough)
+            self.make_room(account, thorough=thorough)
             self._note_low_memory(account)
             pressed = account.fullest() >= account.pressure_share
             if pressed and not account.under_pressure:
@@ -290,13 +288,14 @@ class State:
             self.remember("low_memory", account.device, text)
         account.low_memory = low
 
-    def tend_all(self, *, urgent: bool = False) -> None:
-        """Tend every device where a resource that isn't used any more changes something."""
-        for account in list(self.accounts.values()):
+    def tend_all(self, devices: Iterable[str] | None = None) -> None:
+        """Tend these devices (without, all) where a resource that isn't used any more changes something."""
+        for device in list(self.accounts) if devices is None else devices:
+            account = self.accounts[device]
             with self.lock:
                 is_needed = account.excess() > 0 or account.low_memory or account.under_pressure
             if is_needed:
-                self.tend(account, urgent=urgent)
+                self.tend(account)
 
     # Waiting
 
