@@ -256,7 +256,7 @@ def test_ranks_end_with_whoever_started_them(command_line: CommandLine, tmp_path
             ranks = [
                 one
                 for one in children
-                if {"hwcompat.plugins.placement.mesh.rank", "hwcompat.plugins.placement.mesh.one_device"}
+                if {"hwcompat.plugins.placement.mesh.rank", "hwcompat.plugins.placement.mesh.building"}
                 & {*one.cmdline()}
             ]
         time.sleep(0.1)

@@ -73,20 +73,18 @@ def read_rates(target: str, device_name: str) -> tuple[KeptRates | None, str]:
     if not path.exists():
         return None, ""
     try:
-        return _parsed(read_json(path, longest=_LONGEST)), ""
+        plain = read_json(path, longest=_LONGEST)
+        if plain["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"its schema_version is {plain['schema_version']!r}")
+        texts = {name: plain[name] for name in ("target", "device_name", "date", "torch", "driver")}
+        if not all(isinstance(value, str) for value in texts.values()):
+            raise TypeError("a name in it is no text")
+        tflops = {str(name): _rate(value) for name, value in dict(plain["tflops"]).items()}
+        bandwidth = plain["bandwidth_gbps"]
+        rate = None if bandwidth is None else _rate(bandwidth)
+        return KeptRates(**texts, tflops=tflops, bandwidth_gbps=rate), ""
     except (OSError, ValueError, KeyError, TypeError) as error:
         return None, f"what a stress run kept can't be read: {one_line(reason_of(error), longest=120)}"
-
-
-def _parsed(plain: Any) -> KeptRates:
-    if plain["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"its schema_version is {plain['schema_version']!r}")
-    texts = {name: plain[name] for name in ("target", "device_name", "date", "torch", "driver")}
-    if not all(isinstance(value, str) for value in texts.values()):
-        raise TypeError("a name in it is no text")
-    tflops = {str(name): _rate(value) for name, value in dict(plain["tflops"]).items()}
-    bandwidth = plain["bandwidth_gbps"]
-    return KeptRates(**texts, tflops=tflops, bandwidth_gbps=None if bandwidth is None else _rate(bandwidth))
 
 
 def _rate(value: Any) -> float:

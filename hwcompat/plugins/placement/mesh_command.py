@@ -141,7 +141,7 @@ def report_of(
             "subject": "tiny",
             "model_class": subject.tiny.model_class,
             "config": dict(subject.tiny.config),
-            "parameter_bytes": tiny.total_bytes,
+            "parameter_bytes": tiny.figures.total_bytes,
             "precision": "float32",
             "plan": tiny.to_dict(),
         }

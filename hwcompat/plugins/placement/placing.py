@@ -9,8 +9,7 @@ from hardware.plain_text import size_text
 from hardware.software import is_installed
 
 from .device import Device, Figure
-from .problem import NOWHERE, Problem, problem_of
-from .solve import bound_and_prices, exact, greedy
+from .solve import NOWHERE, Problem, bound_and_prices, exact, greedy, problem_of
 from .workloads import Assignment, Load, Misfit, Mode, Placement, Workload
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from .judging import judge
 
 DEADLINE_S = 600.0
 RANK = ("-m", "hwcompat.plugins.placement.mesh.rank")
-ONE_DEVICE = ("-m", "hwcompat.plugins.placement.mesh.one_device")
+WHOLE = ("-m", "hwcompat.plugins.placement.mesh.building")
 _LOOK_S = 0.1
 _ECHO_S = 1.0
 """How long to wait after a process ended badly: others may have ended before it, and it because of them."""
@@ -129,7 +129,7 @@ def _started(folder: Path, ranks: int, program: Sequence[str]) -> Iterator[list[
     with contextlib.ExitStack() as stack:
         processes = []
         for rank in (*range(ranks), None):
-            arguments = (*ONE_DEVICE, folder) if rank is None else (*program, folder, rank, ranks)
+            arguments = (*WHOLE, folder) if rank is None else (*program, folder, rank, ranks)
             log = stack.enter_context((folder / f"log-{rank}").open("w+b"))
             command = [sys.executable, *map(str, arguments), str(os.getpid())]
             child = Child(command, cwd=ROOT, environment=environment_of(rank, ranks), stdout=log, stderr=MERGED)

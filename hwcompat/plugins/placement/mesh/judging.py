@@ -17,6 +17,7 @@ from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
 from .axes import groups_of
+from .building import side_of
 from .case import (
     GRADIENTS,
     HEARD,
@@ -33,7 +34,6 @@ from .case import (
     RankFacts,
     kept,
 )
-from .one_device import side_of
 
 HEARD_BY = 50
 """How many times the tolerance a damaged rank must move its share of the outputs by."""

@@ -26,10 +26,9 @@ from hardware.plain_text import one_line
 from hardware.process import NoAnswer, answer, ask
 
 from .axes import Split
-from .building import built, plan_of, tensor_dims
+from .building import built, facts_of, plan_of, side_of, tensor_dims
 from .case import MeshModel
 from .figures import ModelFigures
-from .one_device import facts_of, side_of
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hardware.errors import UsageError
@@ -34,16 +34,14 @@ class DoesntFit(MeshRefused):
 
 @dataclass(frozen=True, kw_only=True)
 class RankPlan:
-    """One rank: its device, where it stands on `AXES`, its layers [first, stop), and whether it holds what runs in
-    front of the layers and behind them. `parameter_bytes` is what it holds, `room_bytes` what its device has for
-    parameters; None if unknown."""
+    """One rank: its device, where it stands on `AXES`, and its layers [first, stop). The first stage also holds what
+    runs in front of the layers, the last what runs behind them. `parameter_bytes` is what it holds, `room_bytes` what
+    its device has for parameters; None if unknown."""
 
     rank: int
     device: Device
     coordinates: tuple[int, int, int]
     layers: tuple[int, int]
-    is_first: bool
-    is_last: bool
     parameter_bytes: int
     room_bytes: int | None
 
@@ -56,9 +54,7 @@ class MeshPlan:
     first, why they weren't taken.
     """
 
-    model: str
-    dtype: str
-    total_bytes: int
+    figures: ModelFigures
     mesh: DeviceMesh
     ranks: tuple[RankPlan, ...]
     groups: tuple[Group, ...]
@@ -82,17 +78,17 @@ class MeshPlan:
                 "vendor": one.device.vendor,
                 **dict(zip(AXES, one.coordinates, strict=True)),
                 "layers": list(one.layers),
-                "holds_embeddings": one.is_first,
-                "holds_head": one.is_last,
+                "holds_embeddings": one.layers[0] == 0,
+                "holds_head": one.layers[1] == self.ranks[-1].layers[1],
                 "parameter_bytes": one.parameter_bytes,
                 "room_bytes": one.room_bytes,
             }
             for one in self.ranks
         ]
         return {
-            "model": self.model,
-            "dtype": self.dtype,
-            "total_bytes": self.total_bytes,
+            "model": self.figures.name,
+            "dtype": self.figures.dtype,
+            "total_bytes": self.figures.total_bytes,
             "split": dict(zip(AXES, self.mesh.split.shape, strict=True)),
             "ranks": ranks,
             "groups": [asdict(one) | {"ranks": list(one.ranks)} for one in self.groups],
@@ -102,23 +98,23 @@ class MeshPlan:
         }
 
 
-def plan_mesh(
-    devices: Sequence[Device], figures: ModelFigures, wanted: Split | None, *, reserve: float = RESERVE
-) -> MeshPlan:
+def plan_mesh(devices: Sequence[Device], figures: ModelFigures, wanted: Split | None) -> MeshPlan:
     """The mesh of `wanted` sizes on some of these devices; without, the one of fewest devices that fits.
 
-    `reserve` is the share of each device's memory that stays free. Raises `MeshRefused` with every reason.
+    Raises `MeshRefused` with every reason.
     """
     left_out = [why for why in map(why_not, devices) if why]
     usable = [one for one in devices if not why_not(one)]
-    if wanted is not None:
-        return _planned(usable, figures, wanted, reserve, left_out)
     rejected: list[str] = []
-    for split in _candidates(len(usable)):
+    for split in [wanted] if wanted is not None else _candidates(len(usable)):
         try:
-            return _planned(usable, figures, split, reserve, left_out, rejected)
+            plan = _planned(usable, figures, split)
         except MeshRefused as refusal:
+            if wanted is not None:
+                raise
             rejected.append(refusal.why if refusal.why.startswith(f"{split}:") else f"{split}: {refusal.why}")
+            continue
+        return replace(plan, left_out=(*left_out, *plan.left_out), rejected=tuple(_briefly(rejected)))
     raise DoesntFit(
         f"{figures.name} fits no mesh of these {len(usable)} device(s)",
         why="; ".join([*_briefly(rejected), *left_out]) or "there is none",
@@ -137,14 +133,7 @@ def _candidates(count: int) -> list[Split]:
     return [Split(pipeline=p, tensor=t) for p, t in sorted(pairs, key=lambda one: (one[0] * one[1], one[0]))]
 
 
-def _planned(
-    devices: Sequence[Device],
-    figures: ModelFigures,
-    split: Split,
-    reserve: float,
-    left_out: Sequence[str],
-    rejected: Sequence[str] = (),
-) -> MeshPlan:
+def _planned(devices: Sequence[Device], figures: ModelFigures, split: Split) -> MeshPlan:
     problems = _of_model(figures, split)
     if len(devices) < split.size:
         problems.append(f"it takes {split.size} device(s), and {len(devices)} are here")
@@ -155,7 +144,7 @@ def _planned(
         raise MeshRefused(f"{figures.name} can't be split by {split}", why="; ".join(problems), fix=_FIX)
     mesh = DeviceMesh(devices=tuple(_in_order(blocks, split)), split=split)
     totals = [one.memory_total.value for one in mesh.devices]
-    rooms = [None if total is None else int(total * (1 - reserve)) for total in totals]
+    rooms = [None if total is None else int(total * (1 - RESERVE)) for total in totals]
     size = split.data * split.tensor
     known = [room for room in rooms if room is not None]
     is_known = len(known) == len(rooms)
@@ -171,8 +160,6 @@ def _planned(
                 device=device,
                 coordinates=where,
                 layers=(first, stop),
-                is_first=first == 0,
-                is_last=stop == len(figures.layers),
                 parameter_bytes=figures.part_bytes(first, stop, split.tensor),
                 room_bytes=room,
             )
@@ -185,15 +172,12 @@ def _planned(
         )
     idle = [one.name for one in devices if one not in mesh.devices]
     return MeshPlan(
-        model=figures.name,
-        dtype=figures.dtype,
-        total_bytes=figures.total_bytes,
+        figures=figures,
         mesh=mesh,
         ranks=tuple(ranks),
         groups=_groups(mesh),
-        reasons=tuple(_reasons(figures, mesh, stages, reserve)),
-        left_out=(*left_out, *([f"{', '.join(idle)}: not needed by {split}"] if idle else [])),
-        rejected=tuple(_briefly(rejected)),
+        reasons=tuple(_reasons(figures, mesh, stages)),
+        left_out=(f"{', '.join(idle)}: not needed by {split}",) if idle else (),
     )
 
 
@@ -267,12 +251,7 @@ def _groups(mesh: DeviceMesh) -> tuple[Group, ...]:
     return tuple(found)
 
 
-def _reasons(
-    figures: ModelFigures,
-    mesh: DeviceMesh,
-    stages: Sequence[tuple[int, int]],
-    reserve: float,
-) -> list[str]:
+def _reasons(figures: ModelFigures, mesh: DeviceMesh, stages: Sequence[tuple[int, int]]) -> list[str]:
     split, reasons = mesh.split, []
     unknown = [one for one in mesh.devices if one.memory_total.value is None]
     if split.tensor > 1:
@@ -302,6 +281,6 @@ def _reasons(
         reasons.append(f"memory of {one.name} isn't known ({why}): it isn't shown that its part fits")
     if not unknown:
         reasons.append(
-            f"memory: {reserve:.0%} of each device is left to activations and caches, which aren't counted"
+            f"memory: {RESERVE:.0%} of each device is left to activations and caches, which aren't counted"
         )
     return reasons

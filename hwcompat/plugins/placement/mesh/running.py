@@ -73,10 +73,12 @@ class Traffic:
             yield self
 
     def _note(self, operator: str, arguments: tuple[Any, ...]) -> None:
+        from torch.utils._pytree import tree_leaves
+
         axis = next((self.axes.get(name, "others") for one in arguments if (name := _group_name(one))), "others")
         name = f"{_NAMES.get(operator, operator)} on {axis}"
         self.calls[name] += 1
-        self.sizes[name] += sum(one.numel() * one.element_size() for one in _tensors(arguments[:1]))
+        self.sizes[name] += sum(one.nbytes for one in tree_leaves(arguments[:1]) if hasattr(one, "nbytes"))
         self._on_call()
 
 
@@ -142,10 +144,8 @@ class Runner:
         """Where this is that rank, all its parameters are wrong for a while."""
         import torch
 
-        if self.mesh.get_rank() != rank:
-            yield
-            return
-        kept = [(one, one.detach().clone()) for one in self.part.parameters() if not one.is_meta]
+        own = self.part.parameters() if self.mesh.get_rank() == rank else ()
+        kept = [(one, one.detach().clone()) for one in own if not one.is_meta]
         with torch.no_grad():
             for one, _ in kept:
                 one.mul_(DAMAGE)
@@ -275,14 +275,6 @@ def _side_by_side(tensors: list[torch.Tensor]) -> torch.Tensor:
     import torch
 
     return torch.cat([one.reshape(one.shape[0], -1) for one in tensors], dim=1)
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if isinstance(value, tuple | list):
-        for one in value:
-            yield from _tensors(one)
-    elif hasattr(value, "element_size"):
-        yield value
 
 
 def _group_name(value: Any) -> str:

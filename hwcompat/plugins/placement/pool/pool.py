@@ -29,9 +29,6 @@ _MOST_WORKERS = 32
 
 T = TypeVar("T")
 
-Ending = Callable[[Entry, int], None]
-"""What a lease's end calls, with the resource and the thread that asked for it."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class CallOutcome:
@@ -49,9 +46,8 @@ class CallOutcome:
 class Lease(Generic[T]):
     """A resource that stays as long as this does: until `release`, or the end of the `with` block."""
 
-    def __init__(self, entry: Entry, release: Ending, forget: Ending) -> None:
-        self._release = release
-        self._forget = forget
+    def __init__(self, pool: ResourcePool, entry: Entry) -> None:
+        self._pool = pool
         self._entry: Entry | None = entry
         self._thread = threading.get_ident()
 
@@ -68,7 +64,7 @@ class Lease(Generic[T]):
         """Give it back; again is harmless. Any thread may."""
         entry, self._entry = self._entry, None
         if entry is not None:
-            self._release(entry, self._thread)
+            self._pool._release(entry, self._thread)
 
     def __enter__(self) -> T:
         return self.resource
@@ -79,7 +75,7 @@ class Lease(Generic[T]):
     def __del__(self) -> None:
         # May run at any moment, under the pool's lock too: the pool takes it up at its next call.
         if self._entry is not None:
-            self._forget(self._entry, self._thread)
+            self._pool._forgotten.append((self._entry, self._thread))
 
 
 class ResourcePool:
@@ -188,7 +184,7 @@ class ResourcePool:
         """`get_resource` with a promise: what is leased isn't released. `with pool.lease(…) as resource: …`"""
         names = names_on(device)
         key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names.device)
-        build = constructor or _nobody_makes(key)
+        build = constructor or partial(_refuse, key)
         return self._lease(Load(key=key, build=build, name_of=names.name_of, claimed=expected_bytes))
 
     def lease_model(
@@ -227,15 +223,12 @@ class ResourcePool:
         if wanted.claimed is not None and (isinstance(wanted.claimed, bool) or wanted.claimed < 0):
             raise UsageError(f"expected_bytes is {wanted.claimed}", why="bytes are asked for, 0 or more")
         self._take_up_forgotten()
-        return Lease(acquire(self._state, wanted), self._release, self._forget)
+        return Lease(self, acquire(self._state, wanted))
 
     def _release(self, entry: Entry, thread: int) -> None:
         with self._state.lock:
             self._state.end_lease(entry, thread)
         self._state.tend_all(entry.size.bytes_by_device)
-
-    def _forget(self, entry: Entry, thread: int) -> None:
-        self._forgotten.append((entry, thread))
 
     def _take_up_forgotten(self) -> None:
         """Release leases whose objects were dropped without it."""
@@ -308,11 +301,8 @@ class ResourcePool:
             return tuple(self._state.incidents.values())
 
 
-def _nobody_makes(key: Key) -> Callable[[], Any]:
-    def refuse() -> Any:
-        raise UsageError(f"{key} isn't there", why="no constructor was given that makes it", fix="Give one.")
-
-    return refuse
+def _refuse(key: Key) -> Any:
+    raise UsageError(f"{key} isn't there", why="no constructor was given that makes it", fix="Give one.")
 
 
 def _run_all(state: State, calls: Sequence[Callable[[], Any]], max_workers: int) -> list[CallOutcome]:
