@@ -95,16 +95,8 @@ class HardwareAdapter:
         requirement but 0: it isn't guessed, and the reason says how to measure it. Raises `UsageError`.
         """
         wanted = [vendor_named(one) for one in preferred_vendors or ()]
-        _check(memory_requirement_gb, compute_requirement_tflops, precision)
         devices = self.discover_devices()
-        refused = {
-            one.name: why_not(one, memory_requirement_gb * GB, compute_requirement_tflops, precision)
-            for one in devices
-        }
-        fitting = sorted(
-            (one for one in devices if not refused[one.name]), key=lambda one: _order(one, wanted, precision)
-        )
-        reasons = {name: why for name, why in refused.items() if why}
+        fitting, reasons = _fitting(devices, memory_requirement_gb, compute_requirement_tflops, wanted, precision)
         if not fitting:
             asked = f"{memory_requirement_gb:g} GiB and {compute_requirement_tflops:g} TFLOPS in {precision}"
             return OptimalDevice(device=None, reasons=reasons, why=f"no device here has {asked}")
@@ -118,11 +110,8 @@ class HardwareAdapter:
     ) -> list[str]:
         """The older call: torch's names of all devices that fit, the best first; an empty list where none does."""
         wanted = [vendor_named(preferred_vendor)] if preferred_vendor else []
-        _check(memory_gb, compute_tflops, "float32")
-        fitting = [
-            one for one in self.discover_devices() if not why_not(one, memory_gb * GB, compute_tflops, "float32")
-        ]
-        return [_torch_name(one) for one in sorted(fitting, key=lambda one: _order(one, wanted, "float32"))]
+        fitting, _ = _fitting(self.discover_devices(), memory_gb, compute_tflops, wanted, "float32")
+        return [_torch_name(one) for one in fitting]
 
     def get_cross_vendor_capabilities(self) -> dict[str, Any]:
         """What all devices come to: how many (`cross_vendor_devices`), of whom (`vendor_distribution`), how much
@@ -178,6 +167,18 @@ def why_not(device: Device, memory_bytes: float, tflops: float, precision: str) 
     elif speed.value is not None and speed.value < tflops:
         found.append(f"{tflops - speed.value:.3g} TFLOPS missing ({speed.value:.3g} in {precision}, {speed.source})")
     return "; ".join(found)
+
+
+def _fitting(
+    devices: Sequence[Device], memory_gb: float, tflops: float, wanted: Sequence[HardwareVendor], precision: str
+) -> tuple[list[Device], dict[str, str]]:
+    """The devices that fit, the best first, and why the others don't. Raises `UsageError`."""
+    _check(memory_gb, tflops, precision)
+    refused = {one.name: why_not(one, memory_gb * GB, tflops, precision) for one in devices}
+    fitting = sorted(
+        (one for one in devices if not refused[one.name]), key=lambda one: _order(one, wanted, precision)
+    )
+    return fitting, {name: why for name, why in refused.items() if why}
 
 
 def _check(memory_gb: float, tflops: float, precision: str) -> None:

@@ -93,7 +93,7 @@ def _gradients(
 ) -> MeshCheck:
     """The stages' gradients together, for every place beside the pipeline; of what two stages hold, their sum."""
     size = case.split.data * case.split.tensor
-    each = []
+    found = []
     try:
         for place in range(size):
             got: dict[str, Array] = {}
@@ -103,25 +103,21 @@ def _gradients(
                     got[own] = got[own] + one if own in got else one
             silent = [name for name in got if name not in want and not got[name].any()]
             got = {name: one for name, one in got.items() if name not in silent}
-            others = sorted(name for name in {**got, **want} if _shape_of(got.get(name)) != _shape_of(want.get(name)))
+            shapes, own_shapes = ({name: one.shape for name, one in each.items()} for each in (want, got))
+            others = sorted(name for name in {**got, **want} if own_shapes.get(name) != shapes.get(name))
             if others:
-                told = f"rank {place}: {_shape(_shape_of(got.get(others[0])))} is the gradient of {others[0]}"
+                told = f"rank {place}: {_shape(own_shapes.get(others[0]))} is the gradient of {others[0]}"
                 more = f", and {len(others) - 1} more aren't right" if len(others) > 1 else ""
                 return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=told + more)
-            found_here = compare_gradients(got, want)
-            each.append((place, replace(found_here, worst=_farthest(got, want))))
+            found.append((place, replace(compare_gradients(got, want), worst=_farthest(got, want))))
     except ReferenceNotFinite as error:
         return MeshCheck(name=GRADIENTS, passed=False, detail=str(error))
-    return _worst(GRADIENTS, each, limit)
+    return _worst(GRADIENTS, found, limit)
 
 
 def _farthest(got: Arrays, want: Arrays) -> str:
     """The parameter whose gradient is farthest off."""
     return f"the gradient of {max(want, key=lambda name: float(np.abs(got[name] - want[name]).max(initial=0.0)))}"
-
-
-def _shape_of(array: Array | None) -> tuple[int, ...] | None:
-    return None if array is None else array.shape
 
 
 # What a rank held

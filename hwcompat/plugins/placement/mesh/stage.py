@@ -186,6 +186,8 @@ class Stage:
         *,
         by_host: bool,
     ) -> None:
+        import torch
+
         first, stop = layers
         self.is_first, self.is_last = first == 0, stop == outline.count
         self.device, self.by_host = device, by_host
@@ -196,31 +198,29 @@ class Stage:
         for place in range(outline.count):
             name = f"{outline.layers}.{place}"
             if place < first:
-                _give_up(own[place], _passing(outline.as_tuple))
+                _give_up(own[place], partial(_pass_on, outline.as_tuple))
             elif place >= stop:
-                _give_up(own[place], _elsewhere(name))
+                _give_up(own[place], partial(_refuse, name))
         if not self.is_first:
             for name in outline.before:
-                _give_up(model.get_submodule(name), self._blank(outline.blanks[name]))
+                _give_up(model.get_submodule(name), partial(self._blank, outline.blanks[name]))
             own[first].register_forward_pre_hook(self._take, with_kwargs=True, prepend=True)
         if not self.is_last:
             for name in (*outline.after, *outline.unused):
-                _give_up(model.get_submodule(name), _elsewhere(name))
+                _give_up(model.get_submodule(name), partial(_refuse, name))
             own[stop - 1].register_forward_hook(_end)
         self.model = model._apply(lambda one: one if one.is_meta else one.to(device))
-        self.module = module_of(self._run, self.model)
+        self.module = torch.nn.Module()  # what torch's pipelining calls, with the parameters of the model
+        self.module.add_module("model", self.model)
+        self.module.forward = self._run
 
-    def _blank(self, shape: tuple[int, ...]) -> Callable[..., Any]:
+    def _blank(self, shape: tuple[int, ...], *_: Any, **__: Any) -> torch.Tensor:
         """In place of embeddings on a later stage: zeros of their shape with the batch at hand; nothing comes of
         them."""
-
-        def blank(*_: Any, **__: Any) -> torch.Tensor:
-            assert self.received is not None
-            whole, batch = self._outline.hidden[0], self.received.shape[0]
-            sizes = [batch if place == 0 and size == whole else size for place, size in enumerate(shape)]
-            return self.received.detach().new_zeros(sizes)
-
-        return blank
+        assert self.received is not None
+        whole, batch = self._outline.hidden[0], self.received.shape[0]
+        sizes = [batch if place == 0 and size == whole else size for place, size in enumerate(shape)]
+        return self.received.detach().new_zeros(sizes)
 
     def _take(self, _module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
         """The first own layer gets what the stage before sent, instead of what is left of the model's beginning."""
@@ -245,19 +245,6 @@ class Stage:
         return (tensor.to("cpu") if self.by_host else tensor).contiguous()  # nothing else can be sent
 
 
-def module_of(call: Callable[..., Any], model: torch.nn.Module) -> torch.nn.Module:
-    """A module whose forward is `call`, with the parameters of a model."""
-    import torch
-
-    class Calling(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return call(*args, **kwargs)
-
-    made = Calling()
-    made.add_module("model", model)
-    return made
-
-
 def _give_up(module: torch.nn.Module, instead: Callable[..., Any]) -> None:
     """Let go of a module's tensors, and do something else where it runs. What code reads of it besides (a dtype, the
     kind of an attention) is still there: its tensors have a shape and no data."""
@@ -267,23 +254,15 @@ def _give_up(module: torch.nn.Module, instead: Callable[..., Any]) -> None:
     module.forward = instead
 
 
-def _elsewhere(name: str) -> Callable[..., Any]:
+def _refuse(name: str, *_: Any, **__: Any) -> Any:
     """For a module that another stage holds, and this one must never run."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise RuntimeError(f"{name} is held by another stage, and this one ran it")
-
-    return refuse
+    raise RuntimeError(f"{name} is held by another stage, and this one ran it")
 
 
-def _passing(as_tuple: bool) -> Callable[..., Any]:
+def _pass_on(as_tuple: bool, *args: Any, **kwargs: Any) -> Any:
     """For a layer of an earlier stage: passes on what it is given, as the layer would."""
-
-    def pass_on(*args: Any, **kwargs: Any) -> Any:
-        hidden = _hidden_of(args, kwargs)
-        return (hidden,) if as_tuple else hidden
-
-    return pass_on
+    hidden = _hidden_of(args, kwargs)
+    return (hidden,) if as_tuple else hidden
 
 
 def _end(_module: torch.nn.Module, _args: Any, output: Any) -> None:

@@ -75,18 +75,15 @@ class Entry:
 class Load:
     """What a caller asks for, and its load where it isn't there.
 
-    `build` makes it, with nothing of the pool's held meanwhile. `claimed` and `estimated` are bytes: what the caller
-    says that it holds, and what its files say. Of a load that has begun, `own` are those that it is a part of,
+    `build` makes it, with nothing of the pool's held meanwhile. `claimed` are the bytes that the caller or its files
+    say. Of a load that has begun, `own` are those that it is a part of,
     `expected` its bytes where they are known or claimed, `measured` whether an earlier load measured them, and
     `waiting` the threads that get a lease when it ends.
     """
 
     key: Key
     build: Callable[[], Any]
-    name_of: Callable[[Any], str]
     claimed: int | None = None
-    estimated: int | None = None
-    must_be_on: str = ""
     number: int = 0
     owner: int = 0
     own: frozenset[int] = frozenset()

@@ -13,6 +13,7 @@ from hardware.plain_text import one_line
 
 from .account import Account, Entry, Load
 from .memory import allocated_bytes, resident_bytes
+from .models import names_on
 from .sizes import Size, size_of
 from .state import State
 
@@ -46,7 +47,7 @@ def acquire(state: State, load: Load) -> Entry:
         known = state.sizes.get(load.key)
         load.number, load.owner, load.own = next(state.numbers), me, _under_way.get()
         load.measured = known is not None
-        load.expected = next((one for one in (known, load.claimed, load.estimated) if one is not None), None)
+        load.expected = load.claimed if known is None else known
         state.loads[load.key] = load
     try:
         state.tend(account)
@@ -203,14 +204,14 @@ def _built(state: State, load: Load) -> Entry:
     # If others were loaded meanwhile, the changes aren't this one's.
     resident_change = _change(resident, resident_bytes()) if alone else None
     allocator_change = _change(allocated, allocated_bytes(device)) if alone else None
-    size = size_of(resource, device, load.name_of, load.claimed)
+    size = size_of(resource, device, names_on(device).name_of, load.claimed)
     if size.measured_by == "tensors":
         size = size.at_least(device, allocator_change)
     elif size.measured_by == "nothing" and load.key.kind == "model":
         told = allocator_change if allocator_change is not None else resident_change if device == "cpu" else None
         if told is not None and told > 0:
             size = Size(bytes_by_device={device: told}, measured_by="process")
-    if load.must_be_on and size.parts and not size.bytes_by_device.get(load.must_be_on):
+    if load.key.kind == "model" and size.parts and not size.bytes_by_device.get(device):
         raise BackendUnavailable(
             f"{load.key} isn't there",
             why=f"what its constructor gave lies on {', '.join(sorted(size.bytes_by_device))}",

@@ -55,13 +55,16 @@ class Names:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a model goes. `argument` is what its runtime calls the device, which constructors are given."""
+class Place(Names):
+    """Where a model goes."""
 
-    names: Names
-    argument: str
     backend: BaseBackend
     precision: str = ""
+
+    @property
+    def argument(self) -> str:
+        """What its runtime calls the device, which constructors are given."""
+        return str(self.backend.device if self.torch_type else self.backend.target)
 
 
 @functools.cache
@@ -91,13 +94,8 @@ def place_for(device: str | Target | None, preferences: Mapping[str, Any] | None
     index = wishes.get("preferred_index")
     candidates = wishes.get("priority_list") if named is None else None
     backend = _first_of(list(map(str, candidates or ["auto" if named is None else named])), index)
-    names = names_on(backend.target)
-    return Place(
-        names=names,
-        argument=str(backend.device) if names.torch_type else str(backend.target),
-        backend=backend,
-        precision=_precision(wishes.get("precision")),
-    )
+    precision = _precision(wishes.get("precision"))
+    return Place(**vars(names_on(backend.target)), backend=backend, precision=precision)
 
 
 def _first_of(names: list[str], index: Any) -> BaseBackend:
@@ -156,12 +154,12 @@ def built_on(place: Place, constructor: Callable[..., Any]) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         return _moved(place, model)
-    if given or place.names.device == "cpu":
+    if given or place.device == "cpu":
         return model
     move = getattr(model, "to", None)
     if not callable(move):
         raise UsageError(
-            f"what the constructor made can't be brought to {place.names.device}",
+            f"what the constructor made can't be brought to {place.device}",
             why=f"it takes no `device`, and a {type(model).__name__} has no `to`",
             fix=f"Give it a parameter `device`: it is called with {place.argument!r}.",
         )

@@ -169,7 +169,7 @@ class ResourcePool:
         """The tokenizer of a model: from `constructor`, else from the local folder or cached name."""
         key = Key(kind="tokenizer", type=model_type, id=model_name, device=_HOST)
         build = constructor or partial(load_tokenizer, model_name)
-        with self._lease(Load(key=key, build=build, name_of=names_on(_HOST).name_of)) as tokenizer:
+        with self._lease(Load(key=key, build=build)) as tokenizer:
             return tokenizer
 
     def lease(
@@ -182,10 +182,9 @@ class ResourcePool:
         expected_bytes: int | None = None,
     ) -> Lease[T]:
         """`get_resource` with a promise: what is leased isn't released. `with pool.lease(…) as resource: …`"""
-        names = names_on(device)
-        key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names.device)
+        key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names_on(device).device)
         build = constructor or partial(_refuse, key)
-        return self._lease(Load(key=key, build=build, name_of=names.name_of, claimed=expected_bytes))
+        return self._lease(Load(key=key, build=build, claimed=expected_bytes))
 
     def lease_model(
         self,
@@ -199,25 +198,17 @@ class ResourcePool:
     ) -> Lease[Any]:
         """`get_model` with the promise of a lease."""
         place = place_for(device, hardware_preferences)
-        key = Key(kind="model", type=model_type, id=model_name, device=place.names.device, precision=place.precision)
-        make, estimated = constructor, None
-        if make is None:
-            if not place.names.torch_type:
+        key = Key(kind="model", type=model_type, id=model_name, device=place.device, precision=place.precision)
+        if constructor is None:
+            if not place.torch_type:
                 raise UsageError(
-                    f"{place.names.device} runs no modules of torch, and that is what is loaded by name",
+                    f"{place.device} runs no modules of torch, and that is what is loaded by name",
                     fix="Give a constructor that makes the model for it.",
                 )
-            make = partial(load_model, model_type, model_name)
-            estimated = None if key in self._state.entries else weights_bytes(model_name)
-        wanted = Load(
-            key=key,
-            build=lambda: built_on(place, make),
-            name_of=place.names.name_of,
-            claimed=expected_bytes,
-            estimated=estimated,
-            must_be_on=place.names.device,
-        )
-        return self._lease(wanted)
+            constructor = partial(load_model, model_type, model_name)
+            if expected_bytes is None and key not in self._state.entries:
+                expected_bytes = weights_bytes(model_name)
+        return self._lease(Load(key=key, build=partial(built_on, place, constructor), claimed=expected_bytes))
 
     def _lease(self, wanted: Load) -> Lease[Any]:
         if wanted.claimed is not None and (isinstance(wanted.claimed, bool) or wanted.claimed < 0):
