@@ -122,7 +122,7 @@ def main(folder: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
-    job: MeshJob = kept(folder / JOB_FILE)
+    job = MeshJob.from_dict(kept(folder / JOB_FILE))
     for number, (model, inputs) in enumerate(zip(job.models, job.inputs, strict=True)):
         whole = built(model)
         tensors = to_tensors(inputs, "cpu", torch.float32)

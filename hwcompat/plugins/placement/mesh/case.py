@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
+import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from hardware.whole_file import write_whole
@@ -40,16 +42,29 @@ CHECKS = {
 }
 
 Inputs = Mapping[str, npt.NDArray[Any]]
+_ARRAY = "array"
+"""What stands for an array in JSON: its place in the file."""
 
 
 def keep(path: Path, value: Any) -> None:
-    """Write what `kept` reads: a value that one process of ours leaves for another, whole or not at all."""
-    write_whole(path, pickle.dumps(value))
+    """Write what `kept` reads: JSON values and arrays that one process leaves for another, whole or not at all."""
+    arrays: list[npt.NDArray[Any]] = []
+
+    def place_of(array: npt.NDArray[Any]) -> dict[str, int]:
+        arrays.append(array)
+        return {_ARRAY: len(arrays) - 1}
+
+    text, file = json.dumps(value, default=place_of), io.BytesIO()
+    np.savez(file, *arrays, text=np.array(text))
+    write_whole(path, file.getvalue())
 
 
 def kept(path: Path) -> Any:
-    """What a process of ours left. Raises `OSError` where it left nothing."""
-    return pickle.loads(path.read_bytes())
+    """What a process left. Raises `OSError` where it left nothing."""
+    with np.load(io.BytesIO(path.read_bytes())) as file:
+        return json.loads(
+            str(file["text"]), object_hook=lambda one: file[f"arr_{one[_ARRAY]}"] if one.keys() == {_ARRAY} else one
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +118,23 @@ class MeshJob:
     def ranks(self) -> int:
         """How many processes that takes."""
         return max((one.split.size for one in self.cases), default=1)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> MeshJob:
+        """What `asdict` gave, also after JSON."""
+        cases = [
+            MeshCase(
+                **one
+                | {
+                    "split": Split(**one["split"]),
+                    "stages": tuple((first, stop) for first, stop in one["stages"]),
+                    "devices": tuple(one["devices"]),
+                }
+            )
+            for one in values["cases"]
+        ]
+        models = tuple(MeshModel(**one) for one in values["models"])
+        return cls(models=models, inputs=tuple(values["inputs"]), cases=tuple(cases), seconds=values["seconds"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
@@ -53,7 +53,7 @@ def check_mesh(
     job = MeshJob(models=own_models, inputs=inputs, cases=tuple(cases), seconds=deadline_s)
     with tempfile.TemporaryDirectory(prefix="hwcompat-mesh-") as name:
         folder = Path(name)
-        keep(folder / JOB_FILE, job)
+        keep(folder / JOB_FILE, asdict(job))
         with _started(folder, job.ranks, program) as processes:
             broken = _broken(processes, deadline_s)
         found, missing = [], ""

@@ -155,7 +155,7 @@ def _held(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> MeshCheck:
         return MeshCheck(name=HELD, passed=False, detail="no parameter is divided by a tensor split")
     wrong = []
     for rank, one in enumerate(ranks):
-        got = {whole["tied"].get(name, name): shape for name, shape in one["held"].items()}
+        got = {whole["tied"].get(name, name): tuple(shape) for name, shape in one["held"].items()}
         want = expected_parts(case, rank, whole)
         differing = [name for name in {**got, **want} if got.get(name) != want.get(name)]
         if differing:
@@ -165,7 +165,7 @@ def _held(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> MeshCheck:
     return MeshCheck(name=HELD, passed=not wrong, detail="; ".join(wrong[:4]))
 
 
-def _shape(shape: tuple[int, ...] | None) -> str:
+def _shape(shape: Sequence[int] | None) -> str:
     return "nothing" if shape is None else "x".join(map(str, shape)) or "a number"
 
 
@@ -235,10 +235,11 @@ def _rank_facts(told: Facts, whole: Facts) -> RankFacts:
         for name, shape in told["held"].items()
         if shapes[name] != shape
     ]
+    stage, copy, part = told["coordinates"]
     return RankFacts(
         rank=told["rank"],
         device=told["device"],
-        coordinates=told["coordinates"],
+        coordinates=(stage, copy, part),
         parameters=len(told["held"]),
         parts=len(parts),
         bytes=told["bytes"],

@@ -68,7 +68,7 @@ class Progress:
 
 def main(folder: Path, rank: int, ranks: int, progress: Progress) -> None:
     """Do all cases of the job in `folder`. Raises whatever a case raises."""
-    job: MeshJob = kept(folder / JOB_FILE)
+    job = MeshJob.from_dict(kept(folder / JOB_FILE))
     progress.step("importing torch")
     import torch
     import torch.distributed as dist
