@@ -24,14 +24,14 @@ from benchmarks.mesh_page import EXAMPLE, mesh_page
 from generators.models.catalog import load_catalog
 from generators.models.store import load_recipe
 from hardware.basic_detection import inventory_here
+from hardware.errors import ModelError
 from hardware.whole_file import write_whole
-from hwcompat.plugins.placement.mesh.asking import MeshSubject, mesh_subject, reasons_of
+from hwcompat.plugins.placement.device import processor_ranks
 from hwcompat.plugins.placement.mesh.axes import Split
-from hwcompat.plugins.placement.mesh.case import MeshCase
+from hwcompat.plugins.placement.mesh.case import GRADIENTS, OUTPUTS, CaseResult, MeshCase
 from hwcompat.plugins.placement.mesh.check import check_mesh
-from hwcompat.plugins.placement.mesh.devices import processor_ranks
+from hwcompat.plugins.placement.mesh.models import MeshSubject, mesh_subject
 from hwcompat.plugins.placement.mesh.plan import MeshRefused, plan_mesh
-from hwcompat.plugins.placement.mesh.result import GRADIENTS, OUTPUTS, CaseResult
 
 SPLITS = (Split(data=4), Split(tensor=4), Split(pipeline=4), Split(data=2, tensor=2), Split(pipeline=2, tensor=2))
 OTHERS = ("gpt2", "bert", "vit", "roberta", "distilbert", "t5", "opt", "bloom", "gpt_neo", "whisper", "clip")
@@ -82,11 +82,14 @@ def keep_figures(out: Path) -> None:
 
 def tried(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """What came of each split of these types: an error, or why there is none."""
-    subjects, why = reasons_of(names)
-    found: dict[str, dict[str, str]] = {
-        name: dict.fromkeys(map(str, SPLITS), f"untried: {why[name]}") for name in why
-    }
+    subjects: dict[str, MeshSubject] = {}
+    found: dict[str, dict[str, str]] = {}
     cases: list[MeshCase] = []
+    for name in names:
+        try:
+            subjects[name] = mesh_subject(name)
+        except ModelError as error:
+            found[name] = dict.fromkeys(map(str, SPLITS), f"untried: {error}")
     for number, (name, subject) in enumerate(subjects.items()):
         found[name] = {}
         for split in SPLITS:

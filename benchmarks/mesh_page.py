@@ -10,13 +10,12 @@ from typing import Any
 
 from hardware.detection import detect
 from hardware.recording import ReplayedMachine
-from hwcompat.plugins.placement.device import Device
+from hwcompat.plugins.placement.device import Device, accelerators_of
 from hwcompat.plugins.placement.mesh.axes import Split
-from hwcompat.plugins.placement.mesh.devices import accelerators_of
+from hwcompat.plugins.placement.mesh.case import CHECKS
 from hwcompat.plugins.placement.mesh.figures import ModelFigures
 from hwcompat.plugins.placement.mesh.plan import MeshRefused, plan_mesh
-from hwcompat.plugins.placement.mesh.result import CHECKS
-from hwcompat.plugins.placement.mesh_text import mesh_text, plan_text
+from hwcompat.plugins.placement.mesh_command import mesh_text, plan_text
 
 EXAMPLE = "python run_test_generation.py --mesh pipeline=2,tensor=2 --model llama --device cpu"
 FIXTURES = Path(__file__).parents[1] / "test" / "fixtures"

@@ -93,16 +93,12 @@ def _failure(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
         steps.append(_learned)
     if config.enable_compilation:
         steps.append(_compiled)
-    for step in steps:
-        try:
-            reason = step(backend, config)
-        except HwCompatError as error:
-            reason = str(error)
-        except Exception as error:  # a vendor's code may raise anything; that it did is the answer
-            reason = f"{type(error).__name__}: {error}"
-        if reason:
-            return reason
-    return ""
+    try:
+        return next((reason for step in steps if (reason := step(backend, config))), "")
+    except HwCompatError as error:
+        return str(error)
+    except Exception as error:  # a vendor's code may raise anything; that it did is the answer
+        return f"{type(error).__name__}: {error}"
 
 
 def _present(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:

@@ -8,7 +8,6 @@ from .plugins import found
 
 _WHERE = {
     "Assignment": "workloads",
-    "Capabilities": "adapter",
     "Device": "device",
     "HardwareAdapter": "adapter",
     "Misfit": "workloads",

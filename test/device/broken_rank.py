@@ -1,6 +1,6 @@
 """A rank of a mesh with one fault for each case, by the case's name: what a check of a mesh has to see.
 
-`python broken_rank.py FOLDER RANK RANKS`, as `python -m hwcompat.plugins.placement.mesh.rank`.
+`python broken_rank.py FOLDER RANK RANKS STARTER`, as `python -m hwcompat.plugins.placement.mesh.rank`.
 """
 
 from __future__ import annotations
@@ -161,7 +161,4 @@ def run_case(job: Any, number: int, folder: Path, rank: int, mesh: Any, progress
 
 if __name__ == "__main__":
     ranks.run_case = run_case
-    own_folder, own_rank, all_ranks = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    ended = ranks.guarded(own_folder, own_rank, all_ranks)
-    sys.stdout.flush()
-    os._exit(ended)
+    ranks.run_rank(*sys.argv[1:])

@@ -18,9 +18,7 @@ from command_line import REPOSITORY, CommandLine
 
 from generators.models.inputs import make_inputs
 from hwcompat.plugins.placement.mesh.axes import Split
-from hwcompat.plugins.placement.mesh.case import MeshCase, MeshModel
-from hwcompat.plugins.placement.mesh.check import check_mesh
-from hwcompat.plugins.placement.mesh.result import (
+from hwcompat.plugins.placement.mesh.case import (
     GRADIENTS,
     HEARD,
     HELD,
@@ -28,8 +26,11 @@ from hwcompat.plugins.placement.mesh.result import (
     SAME,
     TALKED,
     CaseResult,
+    MeshCase,
+    MeshModel,
     MeshResult,
 )
+from hwcompat.plugins.placement.mesh.check import check_mesh
 
 pytestmark = pytest.mark.slow
 
@@ -255,7 +256,7 @@ def test_ranks_end_with_whoever_started_them(command_line: CommandLine, tmp_path
             ranks = [
                 one
                 for one in children
-                if {"hwcompat.plugins.placement.mesh.rank", "hwcompat.plugins.placement.mesh.one_device"}
+                if {"hwcompat.plugins.placement.mesh.rank", "hwcompat.plugins.placement.mesh.building"}
                 & {*one.cmdline()}
             ]
         time.sleep(0.1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hardware.basic_detection import inventory_here
-from hwcompat.plugins.placement.mesh.asking import mesh_subject
-from hwcompat.plugins.placement.mesh.axes import Split
-from hwcompat.plugins.placement.mesh.communication import COLLECTIVES
-from hwcompat.plugins.placement.mesh.devices import accelerators_of
+from hwcompat.plugins.placement.device import accelerators_of
+from hwcompat.plugins.placement.mesh.axes import COLLECTIVES, Split
+from hwcompat.plugins.placement.mesh.models import mesh_subject
 from hwcompat.plugins.placement.mesh.plan import plan_mesh
 from hwcompat.plugins.placement.mesh_command import run_check
 

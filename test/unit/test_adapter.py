@@ -17,8 +17,7 @@ from hardware.paths import cache_folder
 from hardware.software import TorchBuild
 from hardware.target import HardwareVendor, vendor_named
 from hwcompat.plugins.placement.adapter import GB, HardwareAdapter, auto_detect_best_adapter, why_not
-from hwcompat.plugins.placement.device import Device, Figure
-from hwcompat.plugins.placement.devices import devices_of, known_devices
+from hwcompat.plugins.placement.device import Device, Figure, devices_of, known_devices
 from hwcompat.plugins.placement.kept_rates import keep_rates, read_rates
 from hwcompat.plugins.placement.text import capabilities_text, choice_text
 from hwcompat.plugins.stress.result import Bandwidth, DeviceResult, Ending, Rate, StressRun

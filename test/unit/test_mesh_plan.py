@@ -12,13 +12,10 @@ from recorded_machines import machine
 
 from hardware.detection import detect
 from hardware.errors import UsageError
-from hwcompat.plugins.placement.device import Device, Figure
-from hwcompat.plugins.placement.mesh.axes import DeviceMesh, Split
-from hwcompat.plugins.placement.mesh.communication import HOST
-from hwcompat.plugins.placement.mesh.cutting import cut
-from hwcompat.plugins.placement.mesh.devices import accelerators_of, processor_ranks
-from hwcompat.plugins.placement.mesh.figures import ModelFigures
-from hwcompat.plugins.placement.mesh.launch import environment_of
+from hwcompat.plugins.placement.device import Device, Figure, accelerators_of, processor_ranks
+from hwcompat.plugins.placement.mesh.axes import HOST, DeviceMesh, Split
+from hwcompat.plugins.placement.mesh.check import environment_of
+from hwcompat.plugins.placement.mesh.figures import ModelFigures, cut
 from hwcompat.plugins.placement.mesh.plan import DoesntFit, MeshRefused, plan_mesh
 
 GIB = 2**30

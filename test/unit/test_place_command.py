@@ -15,7 +15,7 @@ from hardware.detection import detect
 from hardware.errors import BrokenInput, HwCompatError
 from hardware.inventory_file import read_inventory
 from hwcompat.plugins.placement.device import Device, Figure
-from hwcompat.plugins.placement.models import at_best
+from hwcompat.plugins.placement.place_command import at_best
 from run_test_generation import main
 
 

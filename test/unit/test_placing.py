@@ -259,7 +259,7 @@ def test_an_answer_is_plain_json() -> None:
 def test_what_the_solver_prints_of_itself_is_unheard(capfd: pytest.CaptureFixture[str]) -> None:
     import os
 
-    from hwcompat.plugins.placement.exact import _unheard
+    from hwcompat.plugins.placement.solve import _unheard
 
     with _unheard():
         os.write(1, b"HighsMipSolverData::")
@@ -276,7 +276,7 @@ def test_memory_is_kept_to_the_byte() -> None:
 
 
 def test_without_the_solver_a_heuristic_places_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hwcompat.plugins.placement.exact.is_installed", lambda name: name != "scipy")
+    monkeypatch.setattr("hwcompat.plugins.placement.placing.is_installed", lambda name: name != "scipy")
     found = place([workload("w", 1, {"a": 2.0})], [device("a")])
     assert found.method == "greedy"
     assert where(found) == {"w": "a"}

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
 from hardware.errors import BackendUnavailable, BrokenInput, ModelError, OutOfMemory, UsageError
 from hwcompat.plugins.placement.pool import ResourcePool
-from hwcompat.plugins.placement.pool.placing import names_on
+from hwcompat.plugins.placement.pool.models import names_on
 from hwcompat.plugins.placement.pool.sizes import size_of
 
 MIB = 2**20

@@ -7,8 +7,6 @@ sees each thing that is taken out of it.
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -77,45 +75,31 @@ def without_one_load_for_each(monkeypatch: pytest.MonkeyPatch, one: ResourcePool
 
 
 def without_admission(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None:
-    monkeypatch.setattr(Account, "may_start", lambda self, need, own=frozenset(): True)
+    monkeypatch.setattr(Account, "may_start", lambda self, load: True)
 
 
 def without_reservation(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None:
-    for name in ("start", "end"):
-        true = getattr(Account, name)
-
-        def unreserved(self: Account, load: int, need: Any, true: Callable[..., None] = true) -> None:
-            before = self.reserved
-            true(self, load, need)
-            self.reserved = before
-
-        monkeypatch.setattr(Account, name, unreserved)
+    monkeypatch.setattr(Account, "reserved", 0)
 
 
 def without_turns(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None:
-    monkeypatch.setattr(State, "is_turn_of", lambda self, load, account: True)
-    true = Account.may_start
-    monkeypatch.setattr(
-        Account, "may_start", lambda self, need, own=frozenset(): true(self, need, frozenset(self.unmeasured))
-    )
+    monkeypatch.setattr(Account, "unknown_beside", lambda self, load: [])
 
 
 def without_eviction(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None:
     monkeypatch.setattr(Account, "excess", lambda self, coming=0: 0)
-    monkeypatch.setattr(Account, "may_start", lambda self, need, own=frozenset(): True)
+    monkeypatch.setattr(Account, "may_start", lambda self, load: True)
 
 
 def without_looking_whether_it_is_used(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None:
     true = State.release
     monkeypatch.setattr(State, "release", lambda self, entries, **_: true(self, entries, forced=True))
-    monkeypatch.setattr(State, "lease", leave_in_order)
+    without_leases(monkeypatch)
 
 
-def leave_in_order(state: State, entry: Entry, threads: Counter[int]) -> None:
-    """A lease that doesn't keep its resource from going."""
-    entry.leases += threads
-    entry.uses += threads.total()
-    state._list(entry)
+def without_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases that don't keep their resources from going."""
+    monkeypatch.setattr(Entry, "is_idle", True)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +134,7 @@ def test_an_endless_wait_is_seen():
 
 
 def test_a_lease_alone_keeps_what_cannot_be_referred_to_weakly(monkeypatch):
-    monkeypatch.setattr(State, "lease", leave_in_order)
+    without_leases(monkeypatch)
     one = pool_of(100)
     with one.lease("kind", "plain", lambda: {"a": 1}, expected_bytes=60) as plain:
         one.get_resource("kind", "b", Thing, expected_bytes=50)

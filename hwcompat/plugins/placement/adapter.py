@@ -14,9 +14,7 @@ from hardware.backends.factory import declarations_of
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import HardwareVendor, vendor_named
 
-from .device import Device, Figure
-from .devices import PRECISIONS, devices_of, free_now
-from .problem import room_of
+from .device import PRECISIONS, Device, Figure, devices_of, free_now
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo, ProbeResult
@@ -26,26 +24,10 @@ GB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capabilities:
-    """What is known of a device: memory in units of 2^30 bytes, TFLOPS by precision, 10^9 bytes a second."""
-
-    device_name: str
-    memory_gb: float | None
-    free_memory_gb: float | None
-    tflops: dict[str, Figure]
-    bandwidth_gbps: Figure
-
-
-@dataclass(frozen=True, kw_only=True)
 class OptimalDevice:
-    """The device that was chosen; false where none fits. `reasons` says of every other device why it isn't it.
-
-    `vendor` is `None` for a maker that isn't known here.
-    """
+    """The device that was chosen; false where none fits. `reasons` says of every other device why it isn't it."""
 
     device: Device | None
-    vendor: HardwareVendor | None
-    capabilities: Capabilities | None
     reasons: dict[str, str]
     why: str
 
@@ -53,13 +35,19 @@ class OptimalDevice:
         return self.device is not None
 
     @property
+    def capabilities(self) -> Device | None:
+        """The device under its earlier name: `capabilities.device_name`, `capabilities.tflops`."""
+        return self.device
+
+    @property
+    def vendor(self) -> HardwareVendor | None:
+        """Its vendor; `None` for a maker that isn't known here, and where no device fits."""
+        return _vendor(self.device) if self.device is not None else None
+
+    @property
     def device_string(self) -> str:
         """What torch calls it (`cuda:0`): ROCm's devices are called `cuda` there. Empty where there is none."""
-        if self.device is None:
-            return ""
-        target = self.device.target
-        torch_calls_it = declarations_of(target).DEVICE_TYPE or target
-        return torch_calls_it + self.device.selector.removeprefix(target)
+        return _torch_name(self.device) if self.device is not None else ""
 
 
 class HardwareAdapter:
@@ -106,79 +94,47 @@ class HardwareAdapter:
         before the processor. An unknown speed meets no
         requirement but 0: it isn't guessed, and the reason says how to measure it. Raises `UsageError`.
         """
-        _check(memory_requirement_gb, compute_requirement_tflops, precision)
         wanted = [vendor_named(one) for one in preferred_vendors or ()]
-        reasons: dict[str, str] = {}
-        fitting: list[Device] = []
         devices = self.discover_devices()
-        for device in devices:
-            why = why_not(device, memory_requirement_gb * GB, compute_requirement_tflops, precision)
-            if why:
-                reasons[device.name] = why
-            else:
-                fitting.append(device)
-        fitting.sort(key=lambda one: _order(one, wanted, precision))
+        fitting, reasons = _fitting(devices, memory_requirement_gb, compute_requirement_tflops, wanted, precision)
         if not fitting:
             asked = f"{memory_requirement_gb:g} GiB and {compute_requirement_tflops:g} TFLOPS in {precision}"
-            return OptimalDevice(
-                device=None, vendor=None, capabilities=None, reasons=reasons, why=f"no device here has {asked}"
-            )
+            return OptimalDevice(device=None, reasons=reasons, why=f"no device here has {asked}")
         chosen, *others = fitting
         reasons |= {one.name: _why_after(chosen, one, wanted, precision) for one in others}
-        return OptimalDevice(
-            device=chosen,
-            vendor=_vendor(chosen),
-            capabilities=_capabilities(chosen),
-            reasons=reasons,
-            why=_absent(wanted, devices) + _why(chosen, wanted, precision),
-        )
+        why = _absent(wanted, devices) + _why(chosen, wanted, precision)
+        return OptimalDevice(device=chosen, reasons=reasons, why=why)
 
     def get_optimal_device_placement(
         self, memory_gb: float, compute_tflops: float, preferred_vendor: str | HardwareVendor | None = None
     ) -> list[str]:
         """The older call: torch's names of all devices that fit, the best first; an empty list where none does."""
-        found: list[str] = []
         wanted = [vendor_named(preferred_vendor)] if preferred_vendor else []
-        _check(memory_gb, compute_tflops, "float32")
-        fitting = [
-            one for one in self.discover_devices() if not why_not(one, memory_gb * GB, compute_tflops, "float32")
-        ]
-        for device in sorted(fitting, key=lambda one: _order(one, wanted, "float32")):
-            found.append(
-                OptimalDevice(device=device, vendor=None, capabilities=None, reasons={}, why="").device_string
-            )
-        return found
+        fitting, _ = _fitting(self.discover_devices(), memory_gb, compute_tflops, wanted, "float32")
+        return [_torch_name(one) for one in fitting]
 
     def get_cross_vendor_capabilities(self) -> dict[str, Any]:
         """What all devices come to: how many (`cross_vendor_devices`), of whom (`vendor_distribution`), how much
         memory is free on those that can be used (`available_memory_gb`, in 2^30 bytes, memory that is shared counted
         once), and each device with its figures. What isn't known is `None`, and of no sum a part."""
         devices = self.discover_devices()
+        unified = {one.model for one in self.inventory.accelerators if one.memory_type == "unified"}
         usable = [one for one in devices if not one.unusable]
-        own = {one.name: room_of(one) for one in usable if not self._shares_memory(one)}
-        known = [value for value in own.values() if value is not None]
+        own = [one for one in usable if one.target == "cpu" or one.device_name not in unified]
+        known = [one.room for one in own if one.room is not None]
+        makers = {one.name: str(_vendor(one) or one.vendor.lower()) for one in devices}
         return {
             "hal_enabled": self._hal,
             "cross_vendor_devices": len(devices),
             "usable_devices": len(usable),
-            "vendor_distribution": dict(Counter(str(_vendor(one) or one.vendor.lower()) for one in devices)),
+            "vendor_distribution": dict(Counter(makers.values())),
             "available_memory_gb": round(sum(known) / GB, 2) if known else None,
-            "memory_unknown": sorted(name for name, value in own.items() if value is None),
+            "memory_unknown": sorted(one.name for one in own if one.room is None),
             "device_details": [
-                {
-                    "name": one.name,
-                    "vendor": str(_vendor(one) or one.vendor.lower()),
-                    "unusable": one.unusable,
-                    "capabilities": _capabilities(one),
-                }
+                {"name": one.name, "vendor": makers[one.name], "unusable": one.unusable, "capabilities": one}
                 for one in devices
             ],
         }
-
-    def _shares_memory(self, device: Device) -> bool:
-        """Whether a device's memory is the processor's, which is counted already."""
-        unified = {one.model for one in self.inventory.accelerators if one.memory_type == "unified"}
-        return device.target != "cpu" and device.device_name in unified
 
     def probe(self, device: Device) -> ProbeResult:
         """Compute three numbers on a device of this machine: only that says that it can be used."""
@@ -199,7 +155,7 @@ def why_not(device: Device, memory_bytes: float, tflops: float, precision: str) 
     if device.unusable:
         return f"it can't be used: {device.unusable}"
     found = []
-    room = room_of(device)
+    room = device.room
     if memory_bytes and room is None:
         found.append(f"its memory isn't known: {device.memory_total.reason or device.memory_free.reason}")
     elif room is not None and room < memory_bytes:
@@ -211,6 +167,18 @@ def why_not(device: Device, memory_bytes: float, tflops: float, precision: str) 
     elif speed.value is not None and speed.value < tflops:
         found.append(f"{tflops - speed.value:.3g} TFLOPS missing ({speed.value:.3g} in {precision}, {speed.source})")
     return "; ".join(found)
+
+
+def _fitting(
+    devices: Sequence[Device], memory_gb: float, tflops: float, wanted: Sequence[HardwareVendor], precision: str
+) -> tuple[list[Device], dict[str, str]]:
+    """The devices that fit, the best first, and why the others don't. Raises `UsageError`."""
+    _check(memory_gb, tflops, precision)
+    refused = {one.name: why_not(one, memory_gb * GB, tflops, precision) for one in devices}
+    fitting = sorted(
+        (one for one in devices if not refused[one.name]), key=lambda one: _order(one, wanted, precision)
+    )
+    return fitting, {name: why for name, why in refused.items() if why}
 
 
 def _check(memory_gb: float, tflops: float, precision: str) -> None:
@@ -228,18 +196,23 @@ def _is_in_every_build(target: str) -> bool:
     return bool(facts.DEVICE_TYPE) and not facts.NEEDS_TORCH_BUILD
 
 
+def _torch_name(device: Device) -> str:
+    torch_calls_it = declarations_of(device.target).DEVICE_TYPE or device.target
+    return torch_calls_it + device.selector.removeprefix(device.target)
+
+
 def _order(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> tuple[int, bool, float, float, str]:
     vendor = _vendor(device)
     place = wanted.index(vendor) if vendor in wanted else len(wanted)
     speed = device.tflops.get(precision, Figure()).value
-    return place, device.target == "cpu", -(speed or 0.0), -(room_of(device) or 0), device.name
+    return place, device.target == "cpu", -(speed or 0.0), -(device.room or 0), device.name
 
 
 def _why(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> str:
     speed = device.tflops.get(precision, Figure())
     fast = f"{speed.value:.3g} TFLOPS in {precision} ({speed.source})" if speed.value else "its speed isn't known"
     liked = "of a preferred vendor; " if _vendor(device) in set(wanted) else ""
-    return f"{liked}{(room_of(device) or 0) / GB:.1f} GiB free, {fast}"
+    return f"{liked}{(device.room or 0) / GB:.1f} GiB free, {fast}"
 
 
 def _absent(wanted: Iterable[HardwareVendor], devices: Iterable[Device]) -> str:
@@ -265,16 +238,3 @@ def _why_after(chosen: Device, other: Device, wanted: Sequence[HardwareVendor], 
 def _vendor(device: Device) -> HardwareVendor | None:
     name = device.vendor.lower()
     return HardwareVendor(name) if name in list(HardwareVendor) else None
-
-
-def _capabilities(device: Device) -> Capabilities:
-    def gb(figure: Figure) -> float | None:
-        return None if figure.value is None else round(figure.value / GB, 2)
-
-    return Capabilities(
-        device_name=device.device_name,
-        memory_gb=gb(device.memory_total),
-        free_memory_gb=gb(device.memory_free),
-        tflops=dict(device.tflops),
-        bandwidth_gbps=device.bandwidth_gbps,
-    )

@@ -68,7 +68,7 @@ def fit_command(
 
 def keep_rates_of(run: StressRun, inventory: HardwareInfo) -> int:
     """Keep what a stress run measured of real devices, for placement; returns of how many."""
-    from .devices import known_devices
+    from .device import known_devices
     from .kept_rates import keep_rates
 
     return len(keep_rates(run, known_devices(inventory)))

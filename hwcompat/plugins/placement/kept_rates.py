@@ -6,20 +6,17 @@ A file for each device. It is believed only for the same device, driver and torc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hardware.paths import cache_folder
 from hardware.plain_text import json_text, one_line
 from hardware.untrusted import read_json, reason_of
 from hardware.whole_file import write_whole
-
-from .device import Figure
-
-if TYPE_CHECKING:
-    from hwcompat.plugins.stress.result import DeviceResult, StressRun
+from hwcompat.plugins.stress.result import Ending, Figure, StressRun
 
 SCHEMA_VERSION = 1
 _LONGEST = 100_000
@@ -44,35 +41,25 @@ def keep_rates(run: StressRun, devices: Mapping[str, tuple[str, str]]) -> tuple[
     (`cuda:0`), as the inventory tells them: what isn't there isn't kept."""
     written = []
     for result in run.results:
-        known = devices.get(_numbered(result.target, devices))
-        if known and (kept := _kept(run, result, *known, target=_numbered(result.target, devices))) is not None:
-            path = _path(kept.target, kept.device_name)
-            write_whole(path, json_text({"schema_version": SCHEMA_VERSION, **asdict(kept)}) + "\n")
-            written.append(path)
+        # A target that was named without an index is its first device.
+        target = result.target if result.target in devices else f"{result.target}:0"
+        if target not in devices or result.ending is not Ending.MEASURED or result.simulated:
+            continue
+        model, driver = devices[target]
+        known = {one.kernel: one.gbps for one in result.bandwidths if one.gbps is not None}
+        kept = KeptRates(
+            target=target,
+            device_name=model,
+            date=run.started_at[:10],
+            torch=run.versions.get("torch", ""),
+            driver=driver,
+            tflops={one.precision: one.tflops for one in result.rates if one.tflops is not None},
+            bandwidth_gbps=known.get(_COPY) or next(iter(known.values()), None),
+        )
+        path = _path(target, model)
+        write_whole(path, json_text({"schema_version": SCHEMA_VERSION, **asdict(kept)}) + "\n")
+        written.append(path)
     return tuple(written)
-
-
-def _numbered(target: str, devices: Mapping[str, tuple[str, str]]) -> str:
-    """A target that was named without an index is its first device."""
-    return target if target in devices else f"{target}:0"
-
-
-def _kept(run: StressRun, result: DeviceResult, model: str, driver: str, *, target: str) -> KeptRates | None:
-    from hwcompat.plugins.stress.result import Ending
-
-    if result.ending is not Ending.MEASURED or result.simulated:
-        return None
-    known = {one.kernel: one.gbps for one in result.bandwidths if one.gbps is not None}
-    bandwidth = known.get(_COPY) or next(iter(known.values()), None)
-    return KeptRates(
-        target=target,
-        device_name=model,
-        date=run.started_at[:10],
-        torch=run.versions.get("torch", ""),
-        driver=driver,
-        tflops={one.precision: one.tflops for one in result.rates if one.tflops is not None},
-        bandwidth_gbps=bandwidth,
-    )
 
 
 def _path(target: str, device_name: str) -> Path:
@@ -86,20 +73,18 @@ def read_rates(target: str, device_name: str) -> tuple[KeptRates | None, str]:
     if not path.exists():
         return None, ""
     try:
-        return _parsed(read_json(path, longest=_LONGEST)), ""
+        plain = read_json(path, longest=_LONGEST)
+        if plain["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"its schema_version is {plain['schema_version']!r}")
+        texts = {name: plain[name] for name in ("target", "device_name", "date", "torch", "driver")}
+        if not all(isinstance(value, str) for value in texts.values()):
+            raise TypeError("a name in it is no text")
+        tflops = {str(name): _rate(value) for name, value in dict(plain["tflops"]).items()}
+        bandwidth = plain["bandwidth_gbps"]
+        rate = None if bandwidth is None else _rate(bandwidth)
+        return KeptRates(**texts, tflops=tflops, bandwidth_gbps=rate), ""
     except (OSError, ValueError, KeyError, TypeError) as error:
         return None, f"what a stress run kept can't be read: {one_line(reason_of(error), longest=120)}"
-
-
-def _parsed(plain: Any) -> KeptRates:
-    if plain["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"its schema_version is {plain['schema_version']!r}")
-    texts = {name: plain[name] for name in ("target", "device_name", "date", "torch", "driver")}
-    if not all(isinstance(value, str) for value in texts.values()):
-        raise TypeError("a name in it is no text")
-    tflops = {str(name): _rate(value) for name, value in dict(plain["tflops"]).items()}
-    bandwidth = plain["bandwidth_gbps"]
-    return KeptRates(**texts, tflops=tflops, bandwidth_gbps=None if bandwidth is None else _rate(bandwidth))
 
 
 def _rate(value: Any) -> float:
@@ -108,26 +93,20 @@ def _rate(value: Any) -> float:
     return float(value)
 
 
-def measured(
-    kept: KeptRates | None, why: str, *, torch: str, driver: str, precisions: Sequence[str]
-) -> tuple[dict[str, Figure], Figure]:
-    """TFLOPS by precision and bandwidth as figures: `None` with the reason where nothing is kept, or where what was
-    measured counts no more."""
+def measured(target: str, device_name: str, *, torch: str, driver: str = "") -> tuple[Mapping[str, Figure], Figure]:
+    """TFLOPS by precision and bandwidth that are kept of a device, as figures: with a reason where nothing can be
+    read, or where what was measured counts no more."""
+    kept, why = read_rates(target, device_name)
     if kept is not None and (moved := _moved(kept, torch, driver)):
         why = f"stress measured it on {kept.date}, and since then {moved}"
         kept = None
     if kept is None:
         missing = Figure(reason=why)
-        return dict.fromkeys(precisions, missing), missing
+        return defaultdict(lambda: missing), missing
     source = f"measured by stress on {kept.date}"
-    rates = {
-        name: Figure(value=kept.tflops[name], source=source)
-        if name in kept.tflops
-        else Figure(reason="stress didn't measure it")
-        for name in precisions
-    }
-    bandwidth = Figure(value=kept.bandwidth_gbps, source=source if kept.bandwidth_gbps else "")
-    return rates, bandwidth
+    rates = defaultdict[str, Figure](lambda: Figure(reason="stress didn't measure it"))
+    rates |= {name: Figure(value=rate, source=source) for name, rate in kept.tflops.items()}
+    return rates, Figure(value=kept.bandwidth_gbps, source=source if kept.bandwidth_gbps else "")
 
 
 def _moved(kept: KeptRates, torch: str, driver: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -15,20 +14,15 @@ from hardware.basic_detection import inventory_here
 from hardware.errors import BackendUnavailable, NothingMatched, OutputError, UsageError, echo
 from hardware.evidence.writer import now
 from hardware.front_door import note
-from hardware.plain_text import json_text
+from hardware.plain_text import columns, folded, json_text, printable, size_text
 from hardware.whole_file import write_whole
-from hwcompat.plugins.placement.device import Device, Figure
-from hwcompat.plugins.placement.mesh.asking import MeshSubject, batch_of, mesh_subject
-from hwcompat.plugins.placement.mesh.axes import Split
-from hwcompat.plugins.placement.mesh.case import MeshCase
-from hwcompat.plugins.placement.mesh.check import check_mesh
-from hwcompat.plugins.placement.mesh.communication import COLLECTIVES, STAGES_ONLY, why_not
-from hwcompat.plugins.placement.mesh.devices import accelerators_of, processor_ranks
-from hwcompat.plugins.placement.mesh.launch import DEADLINE_S
-from hwcompat.plugins.placement.mesh.plan import DoesntFit, MeshPlan, plan_mesh
-from hwcompat.plugins.placement.mesh.result import MeshResult
 
-from .mesh_text import mesh_text
+from .device import Device, Figure, accelerators_of, processor_ranks
+from .mesh.axes import COLLECTIVES, STAGES_ONLY, Split, why_not
+from .mesh.case import CHECKS, HEARD, MeshCase, MeshResult
+from .mesh.check import DEADLINE_S, check_mesh
+from .mesh.models import MeshSubject, batch_of, mesh_subject
+from .mesh.plan import DoesntFit, MeshPlan, plan_mesh
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -60,7 +54,15 @@ def report_mesh(asked: Options, text: str) -> int:
         note(f"checking {split} with {split.size} processes: about ten seconds")
         result = run_check(subject, tiny, asked.timeout or DEADLINE_S)
     report = report_of(asked.models[0], subject, plan, refused, tiny, result)
-    _keep(asked, report)
+    path = (
+        asked.report_dir / FILE
+    )  # a split model is no cell's condition: this is no evidence, and lies beside reports
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json_text(report) + "\n")
+    except OSError as error:
+        raise OutputError(f"can't write {echo(str(path))}", why=error.strerror or str(error)) from error
+    note(f"written: {path}")
     click.echo(json_text(report) if asked.format_ == "json" else mesh_text(report), nl=asked.format_ == "json")
     return 0 if split is not None and (result is None or result.passed) else 1
 
@@ -133,6 +135,16 @@ def report_of(
 ) -> dict[str, Any]:
     """As `hardware/schemas/mesh.json` describes it."""
     split = (tiny or plan).mesh.split if tiny or plan else None  # type: ignore[union-attr] # one of them is there
+    checked = None
+    if result is not None and tiny is not None:
+        checked = {
+            "subject": "tiny",
+            "model_class": subject.tiny.model_class,
+            "config": dict(subject.tiny.config),
+            "parameter_bytes": tiny.figures.total_bytes,
+            "precision": "float32",
+            "plan": tiny.to_dict(),
+        }
     cpu = tiny is not None and all(one.target == "cpu" for one in tiny.mesh.devices)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -143,42 +155,101 @@ def report_of(
         "whose": subject.whose,
         "plan": plan.to_dict() if plan else None,
         "refused": refused,
-        "checked": _checked(subject, tiny) if result is not None and tiny is not None else None,
+        "checked": checked,
         "cases": [one.to_dict() for one in result.cases] if result else [],
         "broken": result.broken if result else "",
         "passed": result.passed if result else None,
         "remark": f"{tiny.mesh.split.size} ranks on one CPU: proves the split, not speed" if cpu and tiny else "",
-        "versions": _versions(),
+        "versions": {name: metadata.version(name) for name in ("torch", "transformers")},
     }
 
 
-def _checked(subject: MeshSubject, tiny: MeshPlan) -> dict[str, Any]:
-    return {
-        "subject": "tiny",
-        "model_class": subject.tiny.model_class,
-        "config": dict(subject.tiny.config),
-        "parameter_bytes": tiny.total_bytes,
-        "precision": "float32",
-        "plan": tiny.to_dict(),
-    }
+def mesh_text(report: Mapping[str, Any]) -> str:
+    """All of a report; it ends in a newline."""
+    lines = [*_plan_lines(report), *_case_lines(report)]
+    lines += folded("Verdict: ", _verdict(report))
+    return "\n".join(lines) + "\n"
 
 
-def _versions() -> Mapping[str, str]:
-    found = {}
-    for name in ("torch", "transformers"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
+def plan_text(figures: Mapping[str, Any], whose: str, plan: Mapping[str, Any] | None, refused: str = "") -> str:
+    """A plan alone, as `ModelFigures.to_dict` and `MeshPlan.to_dict` give it; it ends in a newline."""
+    told = {"figures": figures, "whose": whose, "plan": plan, "refused": refused, "model": figures["name"]}
+    return "\n".join(_plan_lines(told)).rstrip() + "\n"
 
 
-def _keep(asked: Options, report: Mapping[str, Any]) -> None:
-    """A split model is no cell's condition, so that this is no evidence: it lies beside the reports."""
-    path = asked.report_dir / FILE
-    try:
-        os.makedirs(asked.report_dir, exist_ok=True)
-        write_whole(path, json_text(report) + "\n")
-    except OSError as error:
-        raise OutputError(f"can't write {echo(str(path))}", why=error.strerror or str(error)) from error
-    note(f"written: {path}")
+def _plan_lines(report: Mapping[str, Any]) -> list[str]:
+    figures, plan = report["figures"], report["plan"]
+    lines = []
+    if figures:
+        size = size_text(sum(figures["layers"]) + figures["before"] + figures["after"])
+        said = f"{figures['parameters']:,} parameters, {size} in {figures['dtype']} ({report['whose']})"
+        lines += folded(f"Plan of {printable(report['model'])}: ", said)
+    if report["refused"]:
+        return [*lines, *folded("  refused: ", report["refused"]), ""]
+    if plan:
+        rows = []
+        for one in plan["ranks"]:
+            first, stop = one["layers"]
+            layers = f"{first}-{stop - 1}" if stop - first > 1 else str(first)
+            layers += " + embeddings" * one["holds_embeddings"] + " + head" * one["holds_head"]
+            room = size_text(one["room_bytes"], "not known")
+            place = f"{one['pipeline']}/{one['data']}/{one['tensor']}"
+            rows.append((str(one["rank"]), one["device"], place, size_text(one["parameter_bytes"]), room, layers))
+        headings = ("rank", "device", "stage/copy/part", "holds", "room", "layers")
+        lines += columns(headings, rows, right=(0, 3, 4))
+        for one in plan["groups"]:
+            ranks = ", ".join(map(str, one["ranks"]))
+            lines += folded("  ", f"{one['axis']} of ranks {ranks}: {one['backend']} ({one['why']})", indent=4)
+        for start, name in (("", "reasons"), ("left out: ", "left_out"), ("not taken: ", "rejected")):
+            lines += [line for one in plan[name] for line in folded(f"  - {start}", one)]
+    return [*lines, ""]
+
+
+def _case_lines(report: Mapping[str, Any]) -> list[str]:
+    checked = report["checked"]
+    if report["broken"]:
+        return [*folded("Check: ", report["broken"]), ""]
+    if not checked:
+        return []
+    made = f"{checked['model_class']} of {size_text(checked['parameter_bytes'])} in float32"
+    lines = folded("Check: ", f"{report['split']} of a tiny {made}, loud random weights. {report['remark']}")
+    for case in report["cases"]:
+        whole = case["whole_bytes"]
+        for one in case["ranks"]:
+            share = f"{size_text(one['bytes'])} of {size_text(whole)} ({100 * one['bytes'] / max(1, whole):.0f} %)"
+            said = [f"holds {share}, {one['parameters']} parameters, {one['parts']} of them parts"]
+            for name in ("forward", "backward"):
+                if one[name] or name == "forward":
+                    calls = ", ".join(f"{count} {call}" for call, count in one[name].items()) or "nothing said"
+                    said.append(f"{calls} {name}")
+            lines += folded(f"  rank {one['rank']} on {one['device']} ", "; ".join(said), indent=4)
+        examples = next((one["examples"] for one in case["ranks"] if one["examples"]), ())
+        lines += [line for one in examples[:2] for line in folded("    such as ", one)]
+        lines += ["", *_check_lines(case), ""]
+    return lines
+
+
+def _check_lines(case: Mapping[str, Any]) -> list[str]:
+    rows: list[Sequence[str]] = []
+    for one in case["checks"]:
+        result, error = "passed" if one["passed"] else "FAILED", "" if one["error"] is None else f"{one['error']:.2e}"
+        sign = "more than" if one["name"] == HEARD else "at most"
+        limit = "" if one["tolerance"] is None else f"{sign} {one['tolerance']:.0e}"
+        rows.append((result, one["name"], error, limit, one["detail"] or CHECKS[one["name"]]))
+    return columns(("", "check", "measured", "limit", ""), rows, right=(2,))
+
+
+def _verdict(report: Mapping[str, Any]) -> str:
+    if report["broken"]:
+        return f"{report['split']} isn't proven: the ranks came to no end"
+    if report["passed"] is None and report["plan"]:
+        return "it fits one device: there is nothing to split, and nothing was checked"
+    if report["passed"] is None:
+        return "it fits no mesh of the devices that are here, and nothing was checked"
+    names = [one["name"] for case in report["cases"] for one in case["checks"] if not one["passed"]]
+    if names:
+        return f"{report['split']} gives something else than one device: {', '.join(names)} failed"
+    fits = " It was planned at real size, too" if report["plan"] else " At real size it doesn't fit these devices"
+    if not report["plan"] and not report["figures"]:
+        fits = " Its real size isn't known"
+    return f"{report['split']} gives what one device gives, and every rank had its part in it.{fits}."

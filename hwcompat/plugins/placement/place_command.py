@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
 from generators.chosen import choose_models, profiles_of
 from generators.compatibility.judge import judge
-from generators.compatibility.rules import load_rules
+from generators.compatibility.memory.estimate import MemoryEstimate
+from generators.compatibility.rules import RuleSet, load_rules
+from generators.compatibility.selection import priority_list
+from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.derivation.memory_answer import MemoryAnswer, memory_answer
 from generators.options import Options
+from generators.plan import predicted_for
+from generators.profile import Profile
 from hardware.backends.factory import resolve_target
 from hardware.basic_detection import inventory_here
-from hardware.errors import NothingMatched, UsageError, echo
+from hardware.cell import Cell
+from hardware.errors import ModelError, NothingMatched, UsageError, echo
 from hardware.evidence.latest import Latest, read_latest
+from hardware.evidence.record import CheckLine, Outcome, Subject
 from hardware.front_door import note
 from hardware.plain_text import json_text
-from hwcompat.plugins.placement.device import Device
-from hwcompat.plugins.placement.machines import Machine, machines_of
-from hwcompat.plugins.placement.models import workload_of
-from hwcompat.plugins.placement.placing import place
-from hwcompat.plugins.placement.workloads import Mode, Workload
+from hardware.target import Target
 from reports.wording import reason_text
 
-from .place_text import placement_text
+from .device import Device, Figure, Machine, machines_of
+from .placing import place
+from .text import placement_text
+from .workloads import Mode, Workload
+
+_OPERATIONS = 2
+"""A multiplication and an addition for each parameter and token."""
+
+_WITH_TOKENS = ("embedding", "text_generation")
 
 
 def report_placement(asked: Options) -> int:
@@ -89,8 +101,6 @@ def _workloads(asked: Options, machines: Sequence[Machine]) -> list[Workload]:
             precision=asked.precision,
             measured=measured,
             lines=latest.checks,
-            on_note=note,
-            words=reason_text,
         )
         for profile in profiles
     ]
@@ -104,3 +114,125 @@ def _pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
             raise UsageError(f"{echo(word)} is no pair", fix=f"For example: {option} bert=cuda:0")
         found.append((model, device))
     return found
+
+
+def workload_of(
+    profile: Profile,
+    machines: Sequence[Machine],
+    rules: RuleSet,
+    *,
+    precision: str,
+    measured: Mapping[str, Verdict],
+    lines: Sequence[CheckLine],
+) -> Workload:
+    """One model as a workload. `measured` are verdicts by cell id, `lines` the checks that count now.
+
+    Its memory is an estimate. A time is measured where evidence has one of the same weights, else reckoned from what
+    the device can do at best; of tiny models nothing is taken, since their times say nothing of real ones.
+    """
+    answer: MemoryAnswer | None = None
+    try:
+        answer = memory_answer(profile.classification, {"precision": precision})
+    except ModelError as error:
+        note(f"{profile.asked}: {error}")
+    seconds: dict[str, Figure] = {}
+    forbidden: dict[str, str] = {}
+    doubtful: dict[str, str] = {}
+    rank: dict[str, int] = {}
+    recipe = profile.recipe
+    _, preferred = priority_list(recipe.family, recipe.architecture, recipe.traits)
+    for machine in machines:
+        predicted = predicted_for(profile, precision, rules, machine.inventory)
+        for device in machine.devices:
+            rank[device.name] = preferred.index(device.target) if device.target in preferred else len(preferred)
+            if device.unusable:
+                forbidden[device.name] = f"it can't be used: {device.unusable}"
+                continue
+            cell = Cell(
+                model=profile.cell_model,
+                task=recipe.task,
+                target=Target(name=device.target),
+                precision=precision,
+            )
+            verdict = measured.get(cell.id, predicted(cell.target))
+            if why := _forbids(verdict):
+                forbidden[device.name] = why
+            elif why := _doubts(verdict):
+                doubtful[device.name] = why
+            seconds[device.name] = _seconds(cell, device, answer, recipe.family, lines, here=not machine.label)
+    return Workload(
+        name=profile.asked,
+        memory_bytes=answer.estimates[0].total if answer else None,
+        seconds=seconds,
+        forbidden=forbidden,
+        doubtful=doubtful,
+        rank=rank,
+    )
+
+
+def _forbids(verdict: Verdict) -> str:
+    if verdict.level is not Level.UNSUPPORTED or verdict.basis is Basis.ASSUMED:
+        return ""
+    return f"{verdict.basis} not to work: {'; '.join(map(reason_text, verdict.reasons)) or 'no reason is kept'}"
+
+
+def _doubts(verdict: Verdict) -> str:
+    """Why it isn't known whether a model works there; what is assumed of a whole family is no knowledge of it."""
+    if verdict.level is Level.UNKNOWN:
+        return "no rule and no evidence says that it works there"
+    if verdict.basis in (Basis.ASSUMED, Basis.EXPIRED):
+        return f"{verdict.level} there is only {verdict.basis}"
+    if verdict.level is Level.LOW:
+        return f"low ({verdict.basis}): {'; '.join(map(reason_text, verdict.reasons))}"
+    return ""
+
+
+def _seconds(
+    cell: Cell,
+    device: Device,
+    answer: MemoryAnswer | None,
+    family: str,
+    lines: Iterable[CheckLine],
+    *,
+    here: bool,
+) -> Figure:
+    """How long one forward pass takes."""
+    own = [
+        line
+        for line in lines
+        if line.cell_id == cell.id
+        and line.subject == Subject.CHECKPOINT
+        and line.outcome is Outcome.PASSED
+        and line.latency_ms is not None
+        and (here and line.accelerator == device.device_name)
+    ]
+    if own:
+        newest = max(own, key=lambda line: line.started_at)
+        assert newest.latency_ms is not None
+        return Figure(value=newest.latency_ms / 1000, source=f"measured ({newest.evidence_id})")
+    if answer is None:
+        return Figure(reason="not measured there; model size unknown")
+    return at_best(answer.estimates[0], answer.anatomy.parameters, device, family)
+
+
+def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: str) -> Figure:
+    """The least that one pass can take, by what the device can do at most: its operations at the rate of its
+    products, or its weights read once at the bandwidth of its memory, whichever is longer (the roofline model:
+    Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785). Of text alone: of others the
+    number of operations isn't told by their parameters."""
+    request = estimate.request
+    rate, bandwidth = device.tflops.get(request.precision, Figure()), device.bandwidth_gbps
+    if family not in _WITH_TOKENS:
+        return Figure(reason="not measured there; operation count can't be estimated")
+    if rate.value is None:
+        machine = device.name.rpartition("/")[0]
+        fix = f"python -m hardware stress {device.selector} --keep"
+        fix = f"on {machine}: {fix}, then write its inventory again" if machine else fix
+        return Figure(reason=f"not measured there; device speed in {request.precision} unknown ({fix})")
+    operations = _OPERATIONS * parameters * request.batch * request.context
+    found = operations / (rate.value * 1e12)
+    told = f"{operations / 1e12:.3g} 10^12 operations at {rate.value:.3g} TFLOPS ({rate.source})"
+    if bandwidth.value is not None and (reading := estimate.weights / (bandwidth.value * 1e9)) > found:
+        found = reading
+        told = f"its weights read at {bandwidth.value:.3g} GB/s ({bandwidth.source})"
+    return Figure(value=found, source=f"at best: {told}")

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hardware.plain_text import size_text
+from hardware.software import is_installed
 
 from .device import Device, Figure
-from .exact import exact, is_here
-from .greedy import NOWHERE, bound_of, greedy
-from .problem import Problem, problem_of, room_of
+from .solve import NOWHERE, Problem, bound_and_prices, exact, greedy, problem_of
 from .workloads import Assignment, Load, Misfit, Mode, Placement, Workload
 
 if TYPE_CHECKING:
@@ -42,22 +41,23 @@ def place(
     `forbidden` lists pairs of workload and device. Questions of at most `small` pairs are solved exactly. The same
     question gives the same placement. Raises `UsageError`.
     """
-    problem = problem_of(workloads, devices, mode=mode, pinned=pinned or {}, forbidden=forbidden)
-    solved = exact(problem, limit_s=limit_s) if 0 < problem.allowed.sum() <= small else None
-    rough = greedy(problem)
-    if solved is not None and not problem.has_room(solved.column):
-        solved = None  # the solver takes a sum for kept that is over by its own tolerance
-    if solved is not None and (solved.proved or problem.worth(solved.column) <= problem.worth(rough)):
-        method, column = "exact", solved.column
-        remarks = () if solved.proved else ("The solver's time was up before it had proved this to be the best.",)
-    else:
-        missing = (
-            "" if is_here() else "SciPy, which solves small questions exactly, isn't installed: pip install scipy"
-        )
-        method, column, remarks = "greedy", rough, (missing,) if missing else ()
-    by_duality = _bound(problem, column)
-    own = solved.bound_s if solved is not None and method == "exact" else 0.0
-    return _placement(problem, column, method, max(own, by_duality), remarks, pinned or {})
+    pins = pinned or {}
+    problem = problem_of(workloads, devices, mode=mode, pinned=pins, forbidden=forbidden)
+    has_solver = is_installed("scipy")
+    solved = exact(problem, limit_s=limit_s) if has_solver and 0 < problem.allowed.sum() <= small else None
+    column, method, remarks, bound = greedy(problem), "greedy", list[str](), 0.0
+    # The solver takes a sum of memory for kept that is over by its own tolerance.
+    if (
+        solved is not None
+        and problem.has_room(solved.column)
+        and (solved.proved or problem.worth(solved.column) <= problem.worth(column))
+    ):
+        column, method, bound = solved.column, "exact", solved.bound_s
+        if not solved.proved:
+            remarks.append("The solver's time was up before it had proved this to be the best.")
+    elif not has_solver:
+        remarks.append("SciPy, which solves small questions exactly, isn't installed: pip install scipy")
+    return _placement(problem, column, method, max(bound, _bound(problem, column)), remarks, pins)
 
 
 def _bound(problem: Problem, column: Array) -> float:
@@ -69,22 +69,18 @@ def _bound(problem: Problem, column: Array) -> float:
         return 0.0
     own = problem.doubts[rows, column[rows]][:, None]
     may = problem.allowed[rows] & ~np.isnan(problem.seconds[rows]) & (problem.doubts[rows] <= own)
-    return bound_of(np.where(may, problem.seconds[rows], np.inf))
+    return bound_and_prices(np.where(may, problem.seconds[rows], np.inf))[0]
 
 
 def _placement(
-    problem: Problem,
-    column: Array,
-    method: str,
-    bound: float,
-    remarks: Sequence[str],
-    pinned: Mapping[str, str],
+    problem: Problem, column: Array, method: str, bound: float, remarks: list[str], pinned: Mapping[str, str]
 ) -> Placement:
+    loads = tuple(_load(problem, column, number) for number in range(len(problem.devices)))
     assignments: list[Assignment] = []
     misfits: list[Misfit] = []
     for row, workload in enumerate(problem.workloads):
         if column[row] == NOWHERE:
-            misfits.append(Misfit(workload=workload.name, reasons=_reasons(problem, column, row)))
+            misfits.append(Misfit(workload=workload.name, reasons=_reasons(problem, loads, row)))
             continue
         device = problem.devices[column[row]]
         assignments.append(
@@ -93,16 +89,14 @@ def _placement(
                 device=device.name,
                 memory_bytes=workload.memory_bytes or 0,
                 seconds=workload.seconds.get(device.name, Figure(reason="not measured there")),
-                reason=_why(problem, column, row, pinned),
+                reason="pinned there" if workload.name in pinned else _why(problem, column, row),
             )
         )
-    loads = tuple(_load(problem, column, number) for number in range(len(problem.devices)))
     makespan = max((one.seconds for one in loads), default=0.0)
-    told = list(remarks)
     if unknown := sum(one.seconds.value is None for one in assignments):
-        told.append(f"Duration unknown for {unknown} workload(s); totals exclude them.")
+        remarks.append(f"Duration unknown for {unknown} workload(s); totals exclude them.")
     if misfits and method == "greedy":
-        told.append("Placed by a heuristic; a workload left out may still fit.")
+        remarks.append("Placed by a heuristic; a workload left out may still fit.")
     return Placement(
         mode=problem.mode,
         method=method,
@@ -111,7 +105,7 @@ def _placement(
         loads=loads,
         makespan_s=makespan,
         bound_s=min(bound, makespan),
-        remarks=tuple(told),
+        remarks=tuple(remarks),
     )
 
 
@@ -125,32 +119,29 @@ def _load(problem: Problem, column: Array, number: int) -> Load:
         device=problem.devices[number].name,
         workloads=int(own.sum()),
         memory_used=int(used),
-        memory_bytes=room_of(problem.devices[number]),
+        memory_bytes=problem.devices[number].room,
         seconds=problem.load_of(column, number),
         unknown=int(np.isnan(problem.seconds[own, number]).sum()),
     )
 
 
-def _reasons(problem: Problem, column: Array, row: int) -> dict[str, str]:
+def _reasons(problem: Problem, loads: Sequence[Load], row: int) -> dict[str, str]:
     """Why a workload is on no device: what rules each out, or what others took."""
     workload = problem.workloads[row]
     found = {}
-    for number, device in enumerate(problem.devices):
-        why = problem.reasons.get((workload.name, device.name), "")
+    for load in loads:
+        why = problem.reasons.get((workload.name, load.device), "")
         if not why:
-            load = _load(problem, column, number)
-            left = int(problem.room[number]) - load.memory_used
-            missing = (workload.memory_bytes or 0) - left
-            why = f"{size_text(max(missing, 0))} missing beside {load.workloads} other(s): {size_text(left)} are left"
-        found[device.name] = why
+            left = (load.memory_bytes or 0) - load.memory_used
+            missing = max((workload.memory_bytes or 0) - left, 0)
+            why = f"{size_text(missing)} missing beside {load.workloads} other(s): {size_text(left)} are left"
+        found[load.device] = why
     return found
 
 
-def _why(problem: Problem, column: Array, row: int, pinned: Mapping[str, str]) -> str:
+def _why(problem: Problem, column: Array, row: int) -> str:
     workload, chosen = problem.workloads[row], int(column[row])
     device = problem.devices[chosen].name
-    if workload.name in pinned:
-        return "pinned there"
     others = [number for number in problem.allowed[row].nonzero()[0] if number != chosen]
     if not others:
         return "no other device is eligible"

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import Any
 
 from hardware.errors import HwCompatError
 from reports.diagnosis import identify
 from reports.finding import Severity
 
-if TYPE_CHECKING:
-    from hwcompat.plugins.placement.pool import Incident
 
+def pool_problems() -> list[SimpleNamespace]:
+    """What was met so far, and how full devices are now, as `add_error` takes it; nothing where nobody asked the pool
+    for anything.
 
-@dataclass(frozen=True, kw_only=True)
-class PoolProblem:
-    """What `add_error` is given of one incident. No severity: that of the error type."""
-
-    hardware_type: str
-    error_type: str
-    message: str
-    severity: Severity | None = None
-    model_name: str | None = None
-    cause: str = ""
-
-
-def pool_problems() -> list[PoolProblem]:
-    """What was met so far, and how full devices are now; nothing where nobody asked the pool for anything."""
+    Low-memory mode is a remark, memory pressure as bad as its error type, a failed load what its error shows.
+    """
     if "hwcompat.plugins.placement.pool.pool" not in sys.modules:
         return []
     from hwcompat.plugins.placement.pool.pool import used_global_pool
@@ -36,25 +25,18 @@ def pool_problems() -> list[PoolProblem]:
     if pool is None:
         return []
     pool.check_memory()
-    return [problem_of(incident) for incident in pool.incidents()]
-
-
-def problem_of(incident: Incident) -> PoolProblem:
-    """Low-memory mode is a remark, memory pressure as bad as its error type, a failed load what its error shows."""
-    message = f"{incident.text} ({incident.count} times)" if incident.count > 1 else incident.text
-    target = incident.device.partition(":")[0]
-    if incident.kind != "failed_load":
-        mild = Severity.INFO if incident.kind == "low_memory" else None
-        return PoolProblem(hardware_type=target, error_type="memory_pressure", message=message, severity=mild)
-    diagnosis = identify(incident.error, recorded=incident.error_type)
-    return PoolProblem(
-        hardware_type=target,
-        error_type=diagnosis.error_type,
-        message=message,
-        severity=diagnosis.severity,
-        model_name=incident.model or None,
-        cause=diagnosis.cause,
-    )
+    found = []
+    for incident in pool.incidents():
+        told: dict[str, Any] = {"error_type": "memory_pressure"}
+        if incident.kind == "low_memory":
+            told["severity"] = Severity.INFO
+        elif incident.kind == "failed_load":
+            diagnosis = identify(incident.error, recorded=incident.error_type)
+            told = {"error_type": diagnosis.error_type, "severity": diagnosis.severity, "cause": diagnosis.cause}
+            told["model_name"] = incident.model or None
+        message = f"{incident.text} ({incident.count} times)" if incident.count > 1 else incident.text
+        found.append(SimpleNamespace(**told, hardware_type=incident.device.partition(":")[0], message=message))
+    return found
 
 
 def check_pool() -> None:

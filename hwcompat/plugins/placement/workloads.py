@@ -105,14 +105,7 @@ class Placement:
             "gap": self.gap,
             "unknown_speeds": self.unknown_speeds,
             "assignments": [
-                {
-                    "workload": one.workload,
-                    "device": one.device,
-                    "memory_bytes": one.memory_bytes,
-                    "seconds": one.seconds.value,
-                    "seconds_source": one.seconds.source or one.seconds.reason,
-                    "reason": one.reason,
-                }
+                vars(one) | {"seconds": one.seconds.value, "seconds_source": one.seconds.source or one.seconds.reason}
                 for one in self.assignments
             ],
             "misfits": [{"workload": one.workload, "reasons": dict(one.reasons)} for one in self.misfits],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,9 +16,24 @@ from hardware.output_masks import masks_of
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
-from .axes import AXES, groups_of
-from .case import FACTS_FILE, OUTPUT_FILE, SEED_FILE, WHOLE_FACTS, WHOLE_FILE, MeshCase, MeshJob
-from .result import GRADIENTS, HEARD, HELD, OUTPUTS, SAME, TALKED, CaseResult, MeshCheck, RankFacts
+from .axes import groups_of
+from .building import side_of
+from .case import (
+    GRADIENTS,
+    HEARD,
+    HELD,
+    OUTPUTS,
+    RESULT_FILE,
+    SAME,
+    TALKED,
+    WHOLE_FILE,
+    CaseResult,
+    MeshCase,
+    MeshCheck,
+    MeshJob,
+    RankFacts,
+    kept,
+)
 
 HEARD_BY = 50
 """How many times the tolerance a damaged rank must move its share of the outputs by."""
@@ -28,36 +43,24 @@ Facts = Mapping[str, Any]
 
 
 def judge(job: MeshJob, number: int, folder: Path) -> CaseResult:
-    """All checks of one case, from the files of its ranks. Raises `OSError` where one of them wrote none."""
+    """All checks of one case, from what its ranks left. Raises `OSError` where one of them left nothing."""
     case = job.cases[number]
-    ranks = range(case.split.size)
-    facts = [json.loads((folder / FACTS_FILE.format(one, number)).read_text(encoding="utf-8")) for one in ranks]
-    found = [_arrays(folder / OUTPUT_FILE.format(one, number)) for one in ranks]
-    whole = json.loads((folder / WHOLE_FACTS.format(case.model)).read_text(encoding="utf-8"))
-    wanted = _arrays(folder / WHOLE_FILE.format(case.model))
-    masks = masks_of(job.models[case.model].masked_by, _arrays(folder / SEED_FILE.format(case.model)))
+    ranks: list[Facts] = [kept(folder / RESULT_FILE.format(one, number)) for one in range(case.split.size)]
+    whole: Facts = kept(folder / WHOLE_FILE.format(case.model))
+    masks = masks_of(job.models[case.model].masked_by, job.inputs[case.model])
     limit = max(tolerance_for(Target.parse(kind), "float32").limit for kind in case.kinds)
     checks = [
-        _outputs(OUTPUTS, case, found, _under(wanted, "exact-out/"), masks, limit),
-        _outputs(SAME, case, found, _under(wanted, "out/"), masks, limit),
-        _held(case, facts, whole),
-        _heard(case, found, masks, limit),
-        _talked(case, facts),
+        _outputs(OUTPUTS, case, ranks, whole["exact_out"], masks, limit),
+        _outputs(SAME, case, ranks, whole["out"], masks, limit),
+        _held(case, ranks, whole),
+        _heard(case, ranks, masks, limit),
+        _talked(case, ranks),
     ]
     if case.gradients:
-        checks.insert(2, _gradients(case, found, _under(wanted, "exact-grad/"), whole["tied"], limit))
-    sizes = {name: 4 * math.prod(shape) for name, shape in whole["shapes"].items()}
-    told = tuple(_rank_facts(one, whole["shapes"], whole["tied"]) for one in facts)
-    return CaseResult(case=case, checks=tuple(checks), ranks=told, whole_bytes=sum(sizes.values()))
-
-
-def _arrays(path: Path) -> dict[str, Array]:
-    with np.load(path) as file:
-        return {name: file[name] for name in file.files}
-
-
-def _under(arrays: Arrays, prefix: str) -> dict[str, Array]:
-    return {name.removeprefix(prefix): one for name, one in arrays.items() if name.startswith(prefix)}
+        checks.insert(2, _gradients(case, ranks, whole["exact_grad"], whole["tied"], limit))
+    size = sum(4 * math.prod(shape) for shape in whole["shapes"].values())
+    told = tuple(_rank_facts(one, whole) for one in ranks)
+    return CaseResult(case=case, checks=tuple(checks), ranks=told, whole_bytes=size)
 
 
 def _last_stage(case: MeshCase) -> list[int]:
@@ -73,13 +76,12 @@ def _worst(name: str, found: Sequence[tuple[int, Comparison]], limit: float) -> 
 
 
 def _outputs(
-    name: str, case: MeshCase, found: Sequence[Arrays], want: Arrays, masks: Arrays, limit: float
+    name: str, case: MeshCase, ranks: Sequence[Facts], want: Arrays, masks: Arrays, limit: float
 ) -> MeshCheck:
     """Every rank of the last stage, since each has the outputs of all copies."""
     try:
         each = [
-            (rank, compare(_under(found[rank], "out/"), want, masks=masks, required=tuple(want)))
-            for rank in _last_stage(case)
+            (rank, compare(ranks[rank]["out"], want, masks=masks, required=tuple(want))) for rank in _last_stage(case)
         ]
     except ReferenceNotFinite as error:
         return MeshCheck(name=name, passed=False, detail=str(error))
@@ -87,39 +89,35 @@ def _outputs(
 
 
 def _gradients(
-    case: MeshCase, found: Sequence[Arrays], want: Arrays, tied: Mapping[str, str], limit: float
+    case: MeshCase, ranks: Sequence[Facts], want: Arrays, tied: Mapping[str, str], limit: float
 ) -> MeshCheck:
     """The stages' gradients together, for every place beside the pipeline; of what two stages hold, their sum."""
     size = case.split.data * case.split.tensor
-    each = []
+    found = []
     try:
         for place in range(size):
             got: dict[str, Array] = {}
             for stage in range(case.split.pipeline):
-                for name, one in _under(found[stage * size + place], "grad/").items():
+                for name, one in ranks[stage * size + place]["grad"].items():
                     own = tied.get(name, name)
                     got[own] = got[own] + one if own in got else one
             silent = [name for name in got if name not in want and not got[name].any()]
             got = {name: one for name, one in got.items() if name not in silent}
-            others = sorted(name for name in {**got, **want} if _shape_of(got.get(name)) != _shape_of(want.get(name)))
+            shapes, own_shapes = ({name: one.shape for name, one in each.items()} for each in (want, got))
+            others = sorted(name for name in {**got, **want} if own_shapes.get(name) != shapes.get(name))
             if others:
-                told = f"rank {place}: {_shape(_shape_of(got.get(others[0])))} is the gradient of {others[0]}"
+                told = f"rank {place}: {_shape(own_shapes.get(others[0]))} is the gradient of {others[0]}"
                 more = f", and {len(others) - 1} more aren't right" if len(others) > 1 else ""
                 return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=told + more)
-            found_here = compare_gradients(got, want)
-            each.append((place, replace(found_here, worst=_farthest(got, want))))
+            found.append((place, replace(compare_gradients(got, want), worst=_farthest(got, want))))
     except ReferenceNotFinite as error:
         return MeshCheck(name=GRADIENTS, passed=False, detail=str(error))
-    return _worst(GRADIENTS, each, limit)
+    return _worst(GRADIENTS, found, limit)
 
 
 def _farthest(got: Arrays, want: Arrays) -> str:
     """The parameter whose gradient is farthest off."""
     return f"the gradient of {max(want, key=lambda name: float(np.abs(got[name] - want[name]).max(initial=0.0)))}"
-
-
-def _shape_of(array: Array | None) -> tuple[int, ...] | None:
-    return None if array is None else array.shape
 
 
 # What a rank held
@@ -146,19 +144,18 @@ def _is_of_stage(name: str, case: MeshCase, stage: int, whole: Facts) -> bool:
     if case.split.pipeline == 1:
         return True
     first, stop = case.stages[stage]
-    if name.startswith(f"{whole['layers']}."):
-        return first <= int(name.removeprefix(f"{whole['layers']}.").partition(".")[0]) < stop
-    if any(name.startswith(f"{module}.") for module in whole["before"]):
-        return first == 0
-    return bool(stop == whole["count"])
+    side = side_of(name, whole)
+    if isinstance(side, int):
+        return first <= side < stop
+    return first == 0 if side == "before" else bool(stop == whole["count"])
 
 
-def _held(case: MeshCase, facts: Sequence[Facts], whole: Facts) -> MeshCheck:
+def _held(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> MeshCheck:
     if case.split.tensor > 1 and not whole["dims"]:
         return MeshCheck(name=HELD, passed=False, detail="no parameter is divided by a tensor split")
     wrong = []
-    for rank, one in enumerate(facts):
-        got = {whole["tied"].get(part["name"], part["name"]): tuple(part["shape"]) for part in one["held"]}
+    for rank, one in enumerate(ranks):
+        got = {whole["tied"].get(name, name): tuple(shape) for name, shape in one["held"].items()}
         want = expected_parts(case, rank, whole)
         differing = [name for name in {**got, **want} if got.get(name) != want.get(name)]
         if differing:
@@ -168,23 +165,22 @@ def _held(case: MeshCase, facts: Sequence[Facts], whole: Facts) -> MeshCheck:
     return MeshCheck(name=HELD, passed=not wrong, detail="; ".join(wrong[:4]))
 
 
-def _shape(shape: tuple[int, ...] | None) -> str:
+def _shape(shape: Sequence[int] | None) -> str:
     return "nothing" if shape is None else "x".join(map(str, shape)) or "a number"
 
 
 # Whom a rank is heard by
 
 
-def _heard(case: MeshCase, found: Sequence[Arrays], masks: Arrays, limit: float) -> MeshCheck:
+def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) -> MeshCheck:
     """Damage to one rank must move the outputs of its copy's share of the batch on every rank that has outputs, and
     leave those of other copies as they were."""
     wrong: list[str] = []
     least = math.inf
     copies = case.split.data
     for listener in _last_stage(case):
-        before = _under(found[listener], "out/")
-        for rank in range(case.split.size):
-            after = _under(found[listener], f"heard/{rank}/")
+        before = ranks[listener]["out"]
+        for rank, after in enumerate(ranks[listener]["heard"]):
             copy = rank // case.split.tensor % copies
             for share in range(copies):
                 moved = _moved(before, after, masks, share, copies)
@@ -220,26 +216,24 @@ def _moved(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int
 # What a rank said
 
 
-def _talked(case: MeshCase, facts: Sequence[Facts]) -> MeshCheck:
-    """A forward pass has collectives along `tensor` and hands on along `pipeline`; copies meet in the backward."""
-    needed = {"tensor": "forward", "pipeline": "forward", "data": "backward"}
-    silent = []
-    for axis in AXES:
-        members = {rank for group in groups_of(case.split.shape, axis) for rank in group}
-        if axis == "data" and not case.gradients:
-            continue
-        for rank in sorted(members):
-            calls = facts[rank].get(needed[axis], {}).get("calls", {})
-            if not any(name.endswith(f"on {axis}") for name in calls):
-                silent.append(f"rank {rank} says nothing along {axis} in its {needed[axis]} pass")
+def _talked(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
+    """A forward pass has collectives along `tensor` and passes on along `pipeline`; copies meet in the backward."""
+    needed = {"tensor": "forward", "pipeline": "forward"} | ({"data": "backward"} if case.gradients else {})
+    silent = [
+        f"rank {rank} says nothing along {axis} in its {pass_} pass"
+        for axis, pass_ in needed.items()
+        for rank in sorted(itertools.chain(*groups_of(case.split.shape, axis)))
+        if not any(name.endswith(f"on {axis}") for name in ranks[rank][pass_])
+    ]
     return MeshCheck(name=TALKED, passed=not silent, detail="; ".join(silent[:4]))
 
 
-def _rank_facts(told: Facts, shapes: Mapping[str, Sequence[int]], tied: Mapping[str, str]) -> RankFacts:
+def _rank_facts(told: Facts, whole: Facts) -> RankFacts:
+    shapes = {name: whole["shapes"].get(whole["tied"].get(name, name), shape) for name, shape in told["held"].items()}
     parts = [
-        f"{one['name']} {_shape(tuple(one['shape']))} of {_shape(tuple(shapes[own]))}"
-        for one in told["held"]
-        if (own := tied.get(one["name"], one["name"])) in shapes and list(shapes[own]) != list(one["shape"])
+        f"{name} {_shape(shape)} of {_shape(shapes[name])}"
+        for name, shape in told["held"].items()
+        if shapes[name] != shape
     ]
     stage, copy, part = told["coordinates"]
     return RankFacts(
@@ -248,10 +242,10 @@ def _rank_facts(told: Facts, shapes: Mapping[str, Sequence[int]], tied: Mapping[
         coordinates=(stage, copy, part),
         parameters=len(told["held"]),
         parts=len(parts),
-        bytes=sum(one["bytes"] for one in told["held"]),
-        forward=told["forward"]["calls"],
-        backward=told.get("backward", {}).get("calls", {}),
-        forward_bytes=told["forward"]["bytes"],
+        bytes=told["bytes"],
+        forward=dict(sorted(told["forward"].items())),
+        backward=dict(sorted(told["backward"].items())),
+        forward_bytes=dict(sorted(told["forward_bytes"].items())),
         seconds=told["seconds"],
         examples=tuple(parts[:3]),
     )

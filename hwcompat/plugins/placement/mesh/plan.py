@@ -9,17 +9,15 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hardware.errors import UsageError
 from hardware.plain_text import size_text
 from hwcompat.plugins.placement.device import Device
 
-from .axes import AXES, DeviceMesh, Split
-from .communication import COLLECTIVES, Group, group_of, kind_of, why_not
-from .cutting import cut
-from .figures import ModelFigures
+from .axes import AXES, COLLECTIVES, DeviceMesh, Group, Split, group_of, kind_of, why_not
+from .figures import ModelFigures, cut
 
 RESERVE = 0.1
 """The share of a device's memory that a plan leaves to activations, caches and the runtime, which aren't counted."""
@@ -36,16 +34,14 @@ class DoesntFit(MeshRefused):
 
 @dataclass(frozen=True, kw_only=True)
 class RankPlan:
-    """One rank: its device, where it stands on `AXES`, its layers [first, stop), and whether it holds what runs in
-    front of the layers and behind them. `parameter_bytes` is what it holds, `room_bytes` what its device has for
-    parameters; None if unknown."""
+    """One rank: its device, where it stands on `AXES`, and its layers [first, stop). The first stage also holds what
+    runs in front of the layers, the last what runs behind them. `parameter_bytes` is what it holds, `room_bytes` what
+    its device has for parameters; None if unknown."""
 
     rank: int
     device: Device
     coordinates: tuple[int, int, int]
     layers: tuple[int, int]
-    is_first: bool
-    is_last: bool
     parameter_bytes: int
     room_bytes: int | None
 
@@ -58,9 +54,7 @@ class MeshPlan:
     first, why they weren't taken.
     """
 
-    model: str
-    dtype: str
-    total_bytes: int
+    figures: ModelFigures
     mesh: DeviceMesh
     ranks: tuple[RankPlan, ...]
     groups: tuple[Group, ...]
@@ -84,17 +78,17 @@ class MeshPlan:
                 "vendor": one.device.vendor,
                 **dict(zip(AXES, one.coordinates, strict=True)),
                 "layers": list(one.layers),
-                "holds_embeddings": one.is_first,
-                "holds_head": one.is_last,
+                "holds_embeddings": one.layers[0] == 0,
+                "holds_head": one.layers[1] == self.ranks[-1].layers[1],
                 "parameter_bytes": one.parameter_bytes,
                 "room_bytes": one.room_bytes,
             }
             for one in self.ranks
         ]
         return {
-            "model": self.model,
-            "dtype": self.dtype,
-            "total_bytes": self.total_bytes,
+            "model": self.figures.name,
+            "dtype": self.figures.dtype,
+            "total_bytes": self.figures.total_bytes,
             "split": dict(zip(AXES, self.mesh.split.shape, strict=True)),
             "ranks": ranks,
             "groups": [asdict(one) | {"ranks": list(one.ranks)} for one in self.groups],
@@ -104,23 +98,23 @@ class MeshPlan:
         }
 
 
-def plan_mesh(
-    devices: Sequence[Device], figures: ModelFigures, wanted: Split | None, *, reserve: float = RESERVE
-) -> MeshPlan:
+def plan_mesh(devices: Sequence[Device], figures: ModelFigures, wanted: Split | None) -> MeshPlan:
     """The mesh of `wanted` sizes on some of these devices; without, the one of fewest devices that fits.
 
-    `reserve` is the share of each device's memory that stays free. Raises `MeshRefused` with every reason.
+    Raises `MeshRefused` with every reason.
     """
     left_out = [why for why in map(why_not, devices) if why]
     usable = [one for one in devices if not why_not(one)]
-    if wanted is not None:
-        return _planned(usable, figures, wanted, reserve, left_out)
     rejected: list[str] = []
-    for split in _candidates(len(usable)):
+    for split in [wanted] if wanted is not None else _candidates(len(usable)):
         try:
-            return _planned(usable, figures, split, reserve, left_out, rejected)
+            plan = _planned(usable, figures, split)
         except MeshRefused as refusal:
+            if wanted is not None:
+                raise
             rejected.append(refusal.why if refusal.why.startswith(f"{split}:") else f"{split}: {refusal.why}")
+            continue
+        return replace(plan, left_out=(*left_out, *plan.left_out), rejected=tuple(_briefly(rejected)))
     raise DoesntFit(
         f"{figures.name} fits no mesh of these {len(usable)} device(s)",
         why="; ".join([*_briefly(rejected), *left_out]) or "there is none",
@@ -139,29 +133,37 @@ def _candidates(count: int) -> list[Split]:
     return [Split(pipeline=p, tensor=t) for p, t in sorted(pairs, key=lambda one: (one[0] * one[1], one[0]))]
 
 
-def _planned(
-    devices: Sequence[Device],
-    figures: ModelFigures,
-    split: Split,
-    reserve: float,
-    left_out: Sequence[str],
-    rejected: Sequence[str] = (),
-) -> MeshPlan:
-    problems = [*_of_model(figures, split), *_too_few(devices, split)]
-    chosen = [] if problems else _stages_of_devices(devices, split, problems)
+def _planned(devices: Sequence[Device], figures: ModelFigures, split: Split) -> MeshPlan:
+    problems = _of_model(figures, split)
+    if len(devices) < split.size:
+        problems.append(f"it takes {split.size} device(s), and {len(devices)} are here")
+    blocks = [] if problems else _blocks(devices, split)
+    if not problems and len(blocks) < split.pipeline:
+        problems.append(_different_kinds(devices, split))
     if problems:
         raise MeshRefused(f"{figures.name} can't be split by {split}", why="; ".join(problems), fix=_FIX)
-    mesh = DeviceMesh(devices=tuple(one for stage in chosen for one in stage), split=split)
-    rooms = [[_room(one, reserve) for one in stage] for stage in chosen]
-    unknown = [
-        one for one, room in zip(mesh.devices, (one for stage in rooms for one in stage), strict=True) if room is None
-    ]
-    if unknown:
-        weights = [1.0] * len(chosen)
-    else:
-        weights = [float(min(filter(None, rooms_of_stage))) for rooms_of_stage in rooms]
+    mesh = DeviceMesh(devices=tuple(_in_order(blocks, split)), split=split)
+    totals = [one.memory_total.value for one in mesh.devices]
+    rooms = [None if total is None else int(total * (1 - RESERVE)) for total in totals]
+    size = split.data * split.tensor
+    known = [room for room in rooms if room is not None]
+    is_known = len(known) == len(rooms)
+    weights = [float(min(known[at : at + size])) if is_known else 1.0 for at in range(0, len(rooms), size)]
     stages = cut(figures, split.tensor, weights)
-    ranks = _ranks(mesh, stages, figures, reserve)
+    ranks = []
+    for rank, (device, room) in enumerate(zip(mesh.devices, rooms, strict=True)):
+        where = mesh.coordinates(rank)
+        first, stop = stages[where[0]]
+        ranks.append(
+            RankPlan(
+                rank=rank,
+                device=device,
+                coordinates=where,
+                layers=(first, stop),
+                parameter_bytes=figures.part_bytes(first, stop, split.tensor),
+                room_bytes=room,
+            )
+        )
     if tight := [
         _too_tight(one) for one in ranks if one.room_bytes is not None and one.parameter_bytes > one.room_bytes
     ]:
@@ -170,15 +172,12 @@ def _planned(
         )
     idle = [one.name for one in devices if one not in mesh.devices]
     return MeshPlan(
-        model=figures.name,
-        dtype=figures.dtype,
-        total_bytes=figures.total_bytes,
+        figures=figures,
         mesh=mesh,
-        ranks=ranks,
+        ranks=tuple(ranks),
         groups=_groups(mesh),
-        reasons=tuple(_reasons(figures, mesh, stages, unknown, reserve)),
-        left_out=(*left_out, *([f"{', '.join(idle)}: not needed by {split}"] if idle else [])),
-        rejected=tuple(_briefly(rejected)),
+        reasons=tuple(_reasons(figures, mesh, stages)),
+        left_out=(f"{', '.join(idle)}: not needed by {split}",) if idle else (),
     )
 
 
@@ -201,64 +200,40 @@ def _of_model(figures: ModelFigures, split: Split) -> list[str]:
     return problems
 
 
-def _too_few(devices: Sequence[Device], split: Split) -> list[str]:
-    if len(devices) >= split.size:
-        return []
-    return [f"it takes {split.size} device(s), and {len(devices)} are here"]
-
-
-def _stages_of_devices(devices: Sequence[Device], split: Split, problems: list[str]) -> list[list[Device]]:
-    """The devices of each stage: of one kind each, those of a kind side by side, the roomiest first.
-
-    Where that can't be, the reason is added to `problems`.
-    """
-    size = split.data * split.tensor
+def _by_kind(devices: Sequence[Device]) -> dict[str, list[Device]]:
+    """The devices of each kind, the roomiest first."""
     kinds: dict[str, list[Device]] = {}
     for one in sorted(devices, key=lambda device: -(device.memory_total.value or 0)):
         kinds.setdefault(kind_of(one), []).append(one)
+    return kinds
+
+
+def _blocks(devices: Sequence[Device], split: Split) -> list[list[Device]]:
+    """All sets of devices of one kind that a stage of this split could have."""
+    size = split.data * split.tensor
     blocks: list[list[Device]] = []
-    for _, members in sorted(kinds.items(), key=lambda one: (-len(one[1]), one[0])):
-        if size > 1 and members[0].target not in COLLECTIVES:
-            continue
-        blocks += [members[at : at + size] for at in range(0, len(members) - size + 1, size)]
-    if len(blocks) >= split.pipeline:
-        order = {kind: place for place, kind in enumerate(dict.fromkeys(kind_of(block[0]) for block in blocks))}
-        roomiest = sorted(blocks, key=lambda block: -min(one.memory_total.value or 0 for one in block))
-        return sorted(roomiest[: split.pipeline], key=lambda block: order[kind_of(block[0])])
-    counts = ", ".join(f"{len(members)} of {kind}" for kind, members in kinds.items())
-    problems.append(
+    for _, members in sorted(_by_kind(devices).items(), key=lambda one: (-len(one[1]), one[0])):
+        if size == 1 or members[0].target in COLLECTIVES:
+            blocks += [members[at : at + size] for at in range(0, len(members) - size + 1, size)]
+    return blocks
+
+
+def _in_order(blocks: Sequence[list[Device]], split: Split) -> list[Device]:
+    """The devices of the roomiest blocks, one for each stage, those of a kind side by side."""
+    order = {kind: place for place, kind in enumerate(dict.fromkeys(kind_of(block[0]) for block in blocks))}
+    roomiest = sorted(blocks, key=lambda block: -min(one.memory_total.value or 0 for one in block))
+    chosen = sorted(roomiest[: split.pipeline], key=lambda block: order[kind_of(block[0])])
+    return [one for block in chosen for one in block]
+
+
+def _different_kinds(devices: Sequence[Device], split: Split) -> str:
+    counts = ", ".join(f"{len(members)} of {kind}" for kind, members in _by_kind(devices).items())
+    size = split.data * split.tensor
+    return (
         f"{split} takes {split.pipeline} stage(s) of {size} device(s) of one kind, and there are {counts}: devices "
         "of different vendors have no collectives in common (NCCL, RCCL and oneCCL don't speak to one another), "
         "so that they can be joined as stages of a pipeline only"
     )
-    return []
-
-
-def _room(device: Device, reserve: float) -> int | None:
-    memory = device.memory_total.value
-    return None if memory is None else int(memory * (1 - reserve))
-
-
-def _ranks(
-    mesh: DeviceMesh, stages: Sequence[tuple[int, int]], figures: ModelFigures, reserve: float
-) -> tuple[RankPlan, ...]:
-    found = []
-    for rank, device in enumerate(mesh.devices):
-        where = mesh.coordinates(rank)
-        first, stop = stages[where[0]]
-        found.append(
-            RankPlan(
-                rank=rank,
-                device=device,
-                coordinates=where,
-                layers=(first, stop),
-                is_first=first == 0,
-                is_last=stop == len(figures.layers),
-                parameter_bytes=figures.part_bytes(first, stop, mesh.split.tensor),
-                room_bytes=_room(device, reserve),
-            )
-        )
-    return tuple(found)
 
 
 def _too_tight(rank: RankPlan) -> str:
@@ -276,14 +251,9 @@ def _groups(mesh: DeviceMesh) -> tuple[Group, ...]:
     return tuple(found)
 
 
-def _reasons(
-    figures: ModelFigures,
-    mesh: DeviceMesh,
-    stages: Sequence[tuple[int, int]],
-    unknown: Sequence[Device],
-    reserve: float,
-) -> list[str]:
+def _reasons(figures: ModelFigures, mesh: DeviceMesh, stages: Sequence[tuple[int, int]]) -> list[str]:
     split, reasons = mesh.split, []
+    unknown = [one for one in mesh.devices if one.memory_total.value is None]
     if split.tensor > 1:
         whole = figures.total_bytes - figures.part_bytes(0, len(figures.layers), split.tensor)
         divided = size_text(-(-whole * split.tensor // (split.tensor - 1)))
@@ -311,6 +281,6 @@ def _reasons(
         reasons.append(f"memory of {one.name} isn't known ({why}): it isn't shown that its part fits")
     if not unknown:
         reasons.append(
-            f"memory: {reserve:.0%} of each device is left to activations and caches, which aren't counted"
+            f"memory: {RESERVE:.0%} of each device is left to activations and caches, which aren't counted"
         )
     return reasons

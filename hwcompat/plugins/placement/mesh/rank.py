@@ -1,5 +1,8 @@
 """What runs as one rank: joins the others, builds its part of each case's model, computes, and writes what came out,
-what it held and what it said to others. `python -m hwcompat.plugins.placement.mesh.rank FOLDER RANK RANKS`."""
+what it held and what it said to others. `python -m hwcompat.plugins.placement.mesh.rank FOLDER RANK RANKS STARTER`.
+
+A rank ends with its starter, whose process id is the last argument.
+"""
 
 from __future__ import annotations
 
@@ -9,62 +12,63 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NoReturn
 
 from hardware.backends.factory import backend_class, get_backend
 from hardware.model.tensors import to_tensors
+from hardware.process import die_with_parent
 from hardware.target import Target
-from hardware.whole_file import write_whole
 
+from .axes import COLLECTIVES
 from .building import built, split_by_tensor
 from .case import (
     CHECKPOINT,
-    FACTS_FILE,
-    FAILURE_FILE,
     JOB_FILE,
-    OUTPUT_FILE,
-    PROGRESS_FILE,
-    SEED_FILE,
+    RESULT_FILE,
+    STATUS_FILE,
     TORCH_AXES,
     MeshCase,
     MeshJob,
+    keep,
+    kept,
 )
-from .communication import COLLECTIVES
-from .outline import outline_of
 from .running import Runner
-from .stage import Stage
-from .starter import end_with_starter
+from .stage import Stage, outline_of
+
+_LONGEST = 600
+"""Characters that are told of a step and of a failure."""
+_ROOM = 4096
+"""Bytes that every status but the last fits, so that none of an earlier one is left behind it."""
 
 
 class Progress:
-    """Where this rank is, in a file for whoever waits for it: the step, and how many times it has talked."""
+    """Where this rank is, in a file for whoever waits for it: how many times it has talked, the step, and a failure
+    with its moment. It is written over in place, as often as the rank talks."""
 
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-        self._calls = 0
-        self._step = ""
+        self._told: dict[str, Any] = {"calls": 0, "step": ""}
 
     def step(self, name: str) -> None:
         """It is at this now."""
-        self._step = name
-        self._write()
+        self._tell(step=name[:_LONGEST])
 
-    def talked(self, _calls: int) -> None:
+    def talked(self) -> None:
         """It is about to talk to others."""
-        self._calls += 1
-        self._write()
+        self._tell(calls=self._told["calls"] + 1)
 
-    def _write(self) -> None:
-        text = json.dumps([self._calls, self._step])
-        os.pwrite(self._handle, f"{text:<400}".encode()[:400], 0)
+    def failed(self, error: BaseException) -> None:
+        """It ends with this."""
+        self._tell(at=time.time(), failure=f"{type(error).__name__}: {error}"[:_LONGEST])
+
+    def _tell(self, **changes: Any) -> None:
+        self._told |= changes
+        os.pwrite(self._handle, f"{json.dumps(self._told):<{_ROOM}}".encode(), 0)
 
 
-def main(folder: Path, rank: int, ranks: int) -> None:
+def main(folder: Path, rank: int, ranks: int, progress: Progress) -> None:
     """Do all cases of the job in `folder`. Raises whatever a case raises."""
-    job = MeshJob.from_dict(json.loads((folder / JOB_FILE).read_text(encoding="utf-8")))
-    progress = Progress(folder / PROGRESS_FILE.format(rank))
+    job = MeshJob.from_dict(kept(folder / JOB_FILE))
     progress.step("importing torch")
     import torch
     import torch.distributed as dist
@@ -78,9 +82,8 @@ def main(folder: Path, rank: int, ranks: int) -> None:
         world_size=ranks,
         timeout=timedelta(seconds=job.seconds),
     )
-    for (
-        case
-    ) in job.cases:  # torch starts its threads for gradients once: whatever they work on has to be known by then
+    # torch starts its threads for gradients once: whatever they work on has to be known by then.
+    for case in job.cases:
         if rank < case.split.size:
             device_of(case, rank)
     meeting = dist.new_group(backend="gloo")  # where ranks only wait for one another, no device has a part in it
@@ -134,11 +137,9 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     case = job.cases[number]
     model = job.models[case.model]
     started = time.monotonic()
-    with np.load(folder / SEED_FILE.format(case.model)) as file:
-        arrays = {name: file[name] for name in file.files}
-    whole = {name: one.shape[0] for name, one in arrays.items()}
-    stage, copy, _ = mesh.get_coordinate()
-    share = min(whole.values()) // case.split.data
+    arrays = job.inputs[case.model]
+    stage, copy, part_of_layer = mesh.get_coordinate()
+    share = min(one.shape[0] for one in arrays.values()) // case.split.data
     own = {name: one[copy * share : (copy + 1) * share] for name, one in arrays.items()}
     outline = None
     if case.split.pipeline > 1:
@@ -153,29 +154,23 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     by_host = mesh.device_type == "cpu"
     made = None if outline is None else Stage(part, outline, case.stages[stage], device, by_host=by_host)
     runner = Runner(case, model, part if made else part.to(device), made, mesh, own, arrays, progress)
-    found, facts = runner.run()
-    with (folder / OUTPUT_FILE.format(rank, number)).open("wb") as file:
-        np.savez(file, **found)  # type: ignore[arg-type] # names of outputs
-    facts |= {"rank": rank, "device": str(device), "coordinates": [stage, copy, mesh.get_coordinate()[2]]}
-    facts["seconds"] = round(time.monotonic() - started, 3)
-    write_whole(folder / FACTS_FILE.format(rank, number), json.dumps(facts))
+    found = runner.run() | {"rank": rank, "device": str(device), "coordinates": (stage, copy, part_of_layer)}
+    keep(folder / RESULT_FILE.format(rank, number), found | {"seconds": round(time.monotonic() - started, 3)})
 
 
-def guarded(folder: Path, rank: int, ranks: int) -> int:
-    """Run, and leave the reason of a failure in a file; returns the exit code."""
-    end_with_starter()
+def run_rank(folder: str, rank: str, ranks: str, starter: str) -> NoReturn:
+    """Run, leave the reason of a failure in the status, and end: the others may be waiting in a collective, and
+    threads of gloo would wait for them."""
+    die_with_parent(int(starter))
+    progress, code = Progress(Path(folder) / STATUS_FILE.format(rank)), 0
     try:
-        main(folder, rank, ranks)
+        main(Path(folder), int(rank), int(ranks), progress)
     except BaseException as error:  # whatever it is, it is why this rank ended
-        said = {"at": time.time(), "type": type(error).__name__, "message": str(error)[:4000]}
-        write_whole(folder / FAILURE_FILE.format(rank), json.dumps(said))
-        if isinstance(error, KeyboardInterrupt):
-            return 2
-        return 1
-    return 0
+        progress.failed(error)
+        code = 2 if isinstance(error, KeyboardInterrupt) else 1
+    sys.stdout.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    code = guarded(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-    sys.stdout.flush()
-    os._exit(code)  # the others may be waiting in a collective, and threads of gloo would wait for them
+    run_rank(*sys.argv[1:])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,15 +19,67 @@ from .axes import AXES
 from .building import plain_name, put_together, tensor_styles
 from .case import TORCH_AXES, MeshCase, MeshModel
 from .stage import Stage
-from .traffic import Traffic
 
 if TYPE_CHECKING:
     import torch
 
     from hardware.backends.base import Array
 
+_NAMESPACES = ("c10d", "_c10d_functional")
+_NAMES = {
+    "allreduce_": "all_reduce",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather",
+    "allgather_into_tensor_coalesced_": "all_gather",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "broadcast_": "broadcast",
+    "send": "send",
+    "recv_": "recv",
+}
+"""Operators of torch's namespace c10d -> what they are called in its documentation."""
+
 DAMAGE = 1.25
 """By what all parameters of one rank are multiplied, to see whether it is heard."""
+
+
+class Traffic:
+    """Counts what a rank says to others, since every call of torch.distributed passes torch's dispatcher.
+
+    `calls` and `sizes` (bytes) are by what was called and along which axis, such as `all_reduce on tensor`; `axes`
+    are those of each process group, by its name. `on_call` is called before each.
+    """
+
+    def __init__(self, axes: Mapping[str, str], on_call: Callable[[], None]) -> None:
+        self.axes = dict(axes)
+        self.calls: Counter[str] = Counter()
+        self.sizes: Counter[str] = Counter()
+        self._on_call = on_call
+
+    @contextmanager
+    def watched(self) -> Iterator[Traffic]:
+        """Count while the block runs."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        note = self._note
+
+        class Watching(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
+            def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                if operator.namespace in _NAMESPACES:
+                    note(operator._schema.name.partition("::")[2], args)
+                return operator(*args, **(kwargs or {}))
+
+        with Watching():
+            yield self
+
+    def _note(self, operator: str, arguments: tuple[Any, ...]) -> None:
+        from torch.utils._pytree import tree_leaves
+
+        axis = next((self.axes.get(name, "others") for one in arguments if (name := _group_name(one))), "others")
+        name = f"{_NAMES.get(operator, operator)} on {axis}"
+        self.calls[name] += 1
+        self.sizes[name] += sum(one.nbytes for one in tree_leaves(arguments[:1]) if hasattr(one, "nbytes"))
+        self._on_call()
 
 
 class Runner:
@@ -56,49 +109,43 @@ class Runner:
         self.copy = mesh.get_coordinate()[1]
         self.is_last = stage is None or stage.is_last
 
-    def run(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Arrays by `out/NAME`, `heard/RANK/NAME` and `grad/NAME`, and plain facts."""
-        self._at("forward")
+    def run(self) -> dict[str, Any]:
+        """Arrays by name: outputs (`out`), those while each rank in turn was damaged (`heard`), gradients (`grad`);
+        the shapes of the parameters that it holds (`held`), their bytes, and its calls to others in both passes."""
+        self.progress.step(f"{self.case.name}: forward")
         with self._watched() as traffic:
             outputs = self._forward()
-        found = {f"out/{name}": one for name, one in self._gathered(outputs).items()}
-        held = self._held()
+        held = {plain_name(name): one for name, one in self.part.named_parameters() if not one.is_meta}
+        found: dict[str, Any] = {
+            "out": self._gathered(outputs),
+            "heard": [],
+            "held": {name: tuple(one.shape) for name, one in held.items()},
+            "bytes": sum(one.numel() * one.element_size() for one in held.values()),
+            "forward": traffic.calls,
+            "forward_bytes": traffic.sizes,
+            "backward": {},
+        }
         for rank in range(self.case.split.size):
-            self._at(f"listening to rank {rank}")
+            self.progress.step(f"{self.case.name}: listening to rank {rank}")
             with self._damaged(rank):
-                heard = self._gathered(self._forward())
-            found |= {f"heard/{rank}/{name}": one for name, one in heard.items()}
-        facts = {"held": held, "forward": _told(traffic)}
+                found["heard"].append(self._gathered(self._forward()))
         if self.case.gradients:
-            self._at("backward")
+            self.progress.step(f"{self.case.name}: backward")
             with self._watched() as traffic:
                 self._backward()
-            facts["backward"] = _told(traffic)
-            found |= {f"grad/{name}": one for name, one in self._gradients().items()}
-        return found, facts
+            found |= {"backward": traffic.calls, "grad": self._gradients()}
+        return found
 
-    def _at(self, what: str) -> None:
-        self.progress.step(f"{self.case.name}: {what}")
-
-    def _watched(self) -> Traffic:
-        return Traffic(self.axes, self.progress.talked)
-
-    def _held(self) -> list[dict[str, Any]]:
-        return [
-            {"name": plain_name(name), "shape": list(one.shape), "bytes": one.numel() * one.element_size()}
-            for name, one in self.part.named_parameters()
-            if not one.is_meta
-        ]
+    def _watched(self) -> AbstractContextManager[Traffic]:
+        return Traffic(self.axes, self.progress.talked).watched()
 
     @contextmanager
     def _damaged(self, rank: int) -> Iterator[None]:
         """Where this is that rank, all its parameters are wrong for a while."""
         import torch
 
-        if self.mesh.get_rank() != rank:
-            yield
-            return
-        kept = [(one, one.detach().clone()) for one in self.part.parameters() if not one.is_meta]
+        own = self.part.parameters() if self.mesh.get_rank() == rank else ()
+        kept = [(one, one.detach().clone()) for one in own if not one.is_meta]
         with torch.no_grad():
             for one, _ in kept:
                 one.mul_(DAMAGE)
@@ -230,5 +277,13 @@ def _side_by_side(tensors: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat([one.reshape(one.shape[0], -1) for one in tensors], dim=1)
 
 
-def _told(traffic: Traffic) -> dict[str, Any]:
-    return {"calls": dict(sorted(traffic.calls.items())), "bytes": dict(sorted(traffic.sizes.items()))}
+def _group_name(value: Any) -> str:
+    """The name of the process group that an argument of an operator is; empty where it is none."""
+    if isinstance(value, str):
+        return value
+    try:
+        from torch.distributed import ProcessGroup
+
+        return str(ProcessGroup.unbox(value).group_name)
+    except Exception:  # whatever torch says of what is no group
+        return ""

@@ -1,8 +1,8 @@
 """Models, tokenizers and other resources that are loaded once, shared by threads, and kept below a budget of memory.
 
 `pool.py` is what callers use, over `loading.py` (one load from admission to its end) and `state.py` (what is there,
-who uses it, what goes). `account.py` decides what fits, `sizes.py` and `memory.py` measure, `placing.py` and
-`library.py` bring models onto a device. Nothing is imported or started for it before a resource is asked for.
+who uses it, what goes). `account.py` decides what fits, `sizes.py` and `memory.py` measure, `models.py` brings models
+onto a device. Nothing is imported or started for it before a resource is asked for.
 """
 
 from __future__ import annotations

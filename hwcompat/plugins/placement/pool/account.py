@@ -1,13 +1,12 @@
-"""Resources, what of them one device holds, what may be added to it, and how close to its limits it is."""
+"""Resources and loads, what of them one device holds, what may be added to it, and how close to its limits it is."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any
-
-from cachetools import LRUCache
 
 from hardware.plain_text import one_line
 
@@ -48,7 +47,6 @@ class Entry:
     allocator_change: int | None = None
     uses: int = 0
     leases: Counter[int] = field(default_factory=Counter)
-    kept_until: float = 0.0
     dismissed: bool = False
 
     @property
@@ -56,22 +54,46 @@ class Entry:
         """Whether no lease holds it."""
         return not self.leases
 
+    def to_dict(self, at: float) -> dict[str, Any]:
+        """What there is to tell of it at a moment, as JSON values."""
+        return {
+            **asdict(self.key),
+            "bytes_by_device": dict(self.size.bytes_by_device),
+            "measured_by": self.size.measured_by,
+            "resident_change_bytes": self.resident_change,
+            "allocator_change_bytes": self.allocator_change,
+            "leases": self.leases.total(),
+            "uses": self.uses,
+            "age_s": at - self.loaded_at,
+            "idle_s": at - self.last_used,
+            "load_s": self.load_seconds,
+            "dismissed": self.dismissed,
+        }
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Shares of a budget, and of a device's memory: where low-memory mode and memory pressure begin."""
 
-    low_memory: float = 0.8
-    pressure: float = 0.9
+@dataclass(kw_only=True, eq=False)
+class Load:
+    """What a caller asks for, and its load where it isn't there.
 
+    `build` makes it, with nothing of the pool's held meanwhile. `claimed` are the bytes that the caller or its files
+    say. Of a load that has begun, `own` are those that it is a part of,
+    `expected` its bytes where they are known or claimed, `measured` whether an earlier load measured them, and
+    `waiting` the threads that get a lease when it ends.
+    """
 
-@dataclass(frozen=True, kw_only=True)
-class Need:
-    """A load that wants to start. `expected` is its size in bytes where that is known or claimed; `measured` says
-    that it was measured in an earlier load."""
-
-    expected: int | None
-    measured: bool
+    key: Key
+    build: Callable[[], Any]
+    claimed: int | None = None
+    number: int = 0
+    owner: int = 0
+    own: frozenset[int] = frozenset()
+    expected: int | None = None
+    measured: bool = False
+    is_done: bool = False
+    waiting: Counter[int] = field(default_factory=Counter)
+    dismissed: bool = False
+    entry: Entry | None = None
+    error: BaseException | None = None
 
     @property
     def reserved(self) -> int:
@@ -83,19 +105,19 @@ class Need:
 class Account:
     """The bytes of one device, used under the pool's lock.
 
-    `held` are those of resources that are there, `reserved` those of loads under way, and what left the pool while
-    somebody kept a part of it stays in `lingering` until it is gone. `idle` are the resources without a lease. The
-    promise: without one of the resources that are there or on their way, all others fit the budget.
+    `held` are those of resources that are there, `loads` the loads under way, and what left the pool while somebody
+    kept a part of it stays in `lingering` until it is gone. `low_share` and `pressure_share` are the shares of the
+    budget, and of the device's memory, where low-memory mode and memory pressure begin. The promise: without one of
+    the resources that are there or on their way, all others fit the budget.
     """
 
     device: str
     budget: int | None
     budget_from: str
-    limits: Limits
+    low_share: float
+    pressure_share: float
     held: int = 0
-    reserved: int = 0
-    idle: LRUCache[Key, Entry] = field(init=False)
-    unmeasured: set[int] = field(default_factory=set)
+    loads: set[Load] = field(default_factory=set)
     lingering: list[Part] = field(default_factory=list)
     peak: int = 0
     reading: Reading = field(default_factory=Reading)
@@ -104,14 +126,15 @@ class Account:
     low_memory: bool = False
     under_pressure: bool = False
 
-    def __post_init__(self) -> None:
-        # Admission keeps the budget, since more than idle resources count: the cache keeps their order.
-        self.idle = LRUCache(math.inf, getsizeof=lambda entry: entry.size.bytes_by_device[self.device])
-
     @property
     def total(self) -> int:
         """Bytes of everything that is there or on its way."""
         return self.held + self.reserved + self.lingering_bytes
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that are set aside for loads under way."""
+        return sum(load.reserved for load in self.loads)
 
     @property
     def lingering_bytes(self) -> int:
@@ -120,32 +143,32 @@ class Account:
             self.lingering = [part for part in self.lingering if part.is_alive()]
         return sum(part.bytes for part in self.lingering)
 
-    def may_start(self, need: Need, own: frozenset[int] = frozenset()) -> bool:
+    def unknown_beside(self, load: Load) -> list[Load]:
+        """Loads under way whose sizes weren't measured, but for those that this one is a part of."""
+        return [one for one in self.loads if not one.measured and one.number not in load.own]
+
+    def is_turn_of(self, load: Load) -> bool:
+        """Whether no other load of unknown size is under way, where that matters."""
+        return load.measured or self.budget is None or not self.unknown_beside(load)
+
+    def may_start(self, load: Load) -> bool:
         """Whether a load may start now.
 
         One whose size was measured before may where it fits. Any other, and one that doesn't fit, may be the one
-        beyond the budget: everything else fits, and no second one of unknown size is under way (`own` are loads that
-        this one is a part of).
+        beyond the budget: everything else fits, and no second one of unknown size is under way.
         """
-        if self.budget is None or (need.measured and self.fits(need)):
+        if self.budget is None or (load.measured and self.fits(load)):
             return True
-        return not self.unmeasured - own and self.total <= self.budget
+        return not self.unknown_beside(load) and self.total <= self.budget
 
-    def fits(self, need: Need) -> bool:
+    def fits(self, load: Load) -> bool:
         """Whether the budget holds it too, as far as its size is known."""
-        return self.budget is None or self.total + need.reserved <= self.budget
+        return self.budget is None or self.total + load.reserved <= self.budget
 
-    def start(self, load: int, need: Need) -> None:
+    def start(self, load: Load) -> None:
         """Note that a load is under way."""
-        self.reserved += need.reserved
-        if not need.measured:
-            self.unmeasured.add(load)
+        self.loads.add(load)
         self.peak = max(self.peak, self.total)
-
-    def end(self, load: int, need: Need) -> None:
-        """Note that a load has ended, with or without a result."""
-        self.reserved -= need.reserved
-        self.unmeasured.discard(load)
 
     def add(self, count: int) -> None:
         """Count the bytes of a resource."""
@@ -167,7 +190,7 @@ class Account:
 
     def _mark(self, of: int) -> int:
         """The most that is below the beginning of low-memory mode."""
-        return max(0, math.ceil(self.limits.low_memory * of) - 1)
+        return max(0, math.ceil(self.low_share * of) - 1)
 
     def read(self, reading: Reading, at: float) -> None:
         """Take what the machine says of the device."""
@@ -189,13 +212,29 @@ class Account:
         """`93 % of the pool's budget of 96.0 MB is in use`, and the same of the device where that is known."""
         parts = []
         if self.budget_used is not None and self.budget is not None:
-            parts.append(
-                f"{100 * self.budget_used:.0f} % of the pool's budget of {_megabytes(self.budget)} is in use"
-            )
+            parts.append(f"{self.budget_used:.0%} of the pool's budget of {_megabytes(self.budget)} is in use")
         share, total = self.reading.used_share, self.reading.total_bytes
         if share is not None and total is not None:
-            parts.append(f"{100 * share:.0f} % of the {_megabytes(total)} of the device")
-        return ", ".join(parts) or "how full it is isn't known"
+            parts.append(f"{share:.0%} of the {_megabytes(total)} of the device")
+        return ", ".join(parts).replace("%", " %") or "how full it is isn't known"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What there is to tell of it now, as JSON values."""
+        return {
+            "budget_bytes": self.budget,
+            "budget_from": self.budget_from,
+            "held_bytes": self.held,
+            "loading_bytes": self.reserved,
+            "lingering_bytes": self.lingering_bytes,
+            "peak_bytes": self.peak,
+            "budget_used": self.budget_used,
+            "device_total_bytes": self.reading.total_bytes,
+            "device_free_bytes": self.reading.free_bytes,
+            "device_used": self.reading.used_share,
+            "device_reason": self.reading.reason,
+            "low_memory_mode": self.low_memory,
+            "memory_pressure": self.under_pressure,
+        }
 
 
 def _megabytes(count: int) -> str:

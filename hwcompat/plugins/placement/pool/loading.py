@@ -1,4 +1,4 @@
-"""One load: it waits for room, builds, measures what came, and hands it to all who waited."""
+"""One load: it waits for room, builds, measures what came, and gives it to all who waited."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import threading
 import traceback
 from collections import Counter
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
 
 from hardware.errors import BackendUnavailable, OutOfMemory, WouldDeadlock
 from hardware.out_of_memory import is_out_of_memory
 from hardware.plain_text import one_line
 
-from .account import Account, Entry, Need
+from .account import Account, Entry, Load
 from .memory import allocated_bytes, resident_bytes
+from .models import names_on
 from .sizes import Size, size_of
-from .state import Load, State, Wanted
+from .state import State
 
 _LOOKED_AGAIN_S = 1.0
 _OUTSIDERS_LOOKED_AGAIN_S = 0.05
@@ -27,47 +26,43 @@ _under_way: ContextVar[frozenset[int]] = ContextVar("_under_way", default=frozen
 """The loads whose constructors this code runs for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Built:
-    resource: Any
-    size: Size
-    seconds: float
-    resident_change: int | None
-    allocator_change: int | None
-
-
-def acquire(state: State, wanted: Wanted) -> Entry:
+def acquire(state: State, load: Load) -> Entry:
     """The resource with a lease for this thread; loaded by this thread, or by the one that does already.
 
     Raises what the constructor raised, to all who waited for it; `OutOfMemory` and `WouldDeadlock`.
     """
     me = threading.get_ident()
-    account = state.account(wanted.key.device)
+    account = state.account(load.key.device)
     with state.lock:
-        entry = state.entries.get(wanted.key)
+        entry = state.entries.get(load.key)
         if entry is not None:
             state.counts["hits"] += 1
             state.lease(entry, Counter({me: 1}))
             return entry
-        load = state.loads.get(wanted.key)
-        if load is not None:
+        other = state.loads.get(load.key)
+        if other is not None:
             state.counts["waits"] += 1
-            return _awaited(state, load, me)
+            return _awaited(state, other, me)
         state.counts["misses"] += 1
-        load = state.loads[wanted.key] = _begun(state, wanted, me)
-    return _run(state, load, account)
-
-
-def _begun(state: State, wanted: Wanted, me: int) -> Load:
-    known = state.sizes.get(wanted.key)
-    expected = next((size for size in (known, wanted.claimed, wanted.estimated) if size is not None), None)
-    return Load(
-        wanted=wanted,
-        number=next(state.numbers),
-        owner=me,
-        own=_under_way.get(),
-        need=Need(expected=expected, measured=known is not None),
-    )
+        known = state.sizes.get(load.key)
+        load.number, load.owner, load.own = next(state.numbers), me, _under_way.get()
+        load.measured = known is not None
+        load.expected = load.claimed if known is None else known
+        state.loads[load.key] = load
+    try:
+        state.tend(account)
+        with state.lock:
+            _admit(state, load, account)
+        entry = _built_or_retried(state, load, account)
+        accounts = [state.account(device) for device in entry.size.bytes_by_device]
+        with state.lock:
+            _arrived(state, load, entry)
+    except BaseException as error:
+        _failed(state, load, error)
+        raise
+    for one in accounts:
+        state.tend(one)
+    return entry
 
 
 def _awaited(state: State, load: Load, me: int) -> Entry:
@@ -78,7 +73,7 @@ def _awaited(state: State, load: Load, me: int) -> Entry:
         while not load.is_done:
             if by_itself or not state.waits.can_end(me, {load.owner}):
                 raise WouldDeadlock(
-                    f"{load.wanted.key} can't be waited for",
+                    f"{load.key} can't be waited for",
                     why="it is asked for while it is being loaded, by its own constructor"
                     if by_itself
                     else "the thread that loads it waits for what this one loads or has a lease on",
@@ -98,24 +93,6 @@ def _awaited(state: State, load: Load, me: int) -> Entry:
     return load.entry
 
 
-def _run(state: State, load: Load, account: Account) -> Entry:
-    try:
-        state.tend(account)
-        with state.lock:
-            _admit(state, load, account)
-        built = _built_or_retried(state, load, account)
-        for device in built.size.bytes_by_device:
-            state.account(device)
-        with state.lock:
-            entry = _arrived(state, load, account, built)
-    except BaseException as error:
-        _failed(state, load, account, error)
-        raise
-    for device in entry.size.bytes_by_device:
-        state.tend(state.account(device))
-    return entry
-
-
 # Admission
 
 
@@ -124,10 +101,14 @@ def _admit(state: State, load: Load, account: Account) -> None:
     first."""
     deadline: float | None = None
     thorough = False
-    while not _may_start(state, load, account, thorough):
+    while True:
+        if account.is_turn_of(load):
+            state.make_room(account, load.reserved, thorough=thorough)
+        if account.may_start(load):
+            break
         at = state.now()
-        if deadline is None or state.loads_on(account, load):
-            deadline = at + state.settings.wait_s
+        if deadline is None or state.loads_beside(account, load):
+            deadline = at + state.wait_s
         if _wait_for_room(state, load, account, deadline):
             continue
         if not thorough:  # what refers to itself in a circle may go still
@@ -138,17 +119,7 @@ def _admit(state: State, load: Load, account: Account) -> None:
         else:
             state.counts["refused"] += 1
             raise _no_room(state, load, account, waited=at >= deadline)
-    load.has_started = True
-    account.start(load.number, load.need)
-
-
-def _may_start(state: State, load: Load, account: Account, thorough: bool) -> bool:
-    if state.is_turn_of(load, account):
-        coming = load.need.reserved
-        state.make_room(account, coming)
-        if not account.fits(load.need):
-            state.make_room(account, coming, urgent=True, thorough=thorough)
-    return account.may_start(load.need, load.own)
+    account.start(load)
 
 
 def _wait_for_room(state: State, load: Load, account: Account, deadline: float) -> bool:
@@ -158,8 +129,8 @@ def _wait_for_room(state: State, load: Load, account: Account, deadline: float) 
         return state.blockers(account, load)
 
     left = deadline - state.now()
-    its_turn = state.is_turn_of(load, account)
-    outside = its_turn and (bool(account.lingering) or any(entry.is_idle for entry in state.entries.values()))
+    has_outsiders = bool(account.lingering) or any(entry.is_idle for entry in state.entries.values())
+    outside = has_outsiders and account.is_turn_of(load)
     may_end = state.waits.can_end(load.owner, blockers()) or (outside and threading.active_count() > 1)
     if not may_end or left <= 0:
         return False
@@ -170,16 +141,16 @@ def _wait_for_room(state: State, load: Load, account: Account, deadline: float) 
 
 
 def _no_room(state: State, load: Load, account: Account, *, waited: bool) -> OutOfMemory:
-    entries = list(state.all_on(account.device))
+    entries = state.all_on(account.device)
     leased = sum(not one.is_idle for one in entries)
     why = (
         f"{account.fullness()}: {leased} of {len(entries)} resources have leases, and the others are still referred "
         "to"
     )
     if waited:
-        why += f"; none was released in {state.settings.wait_s:g} s"
+        why += f"; none was released in {state.wait_s:g} s"
     return OutOfMemory(
-        f"there is no room for {load.wanted.key}",
+        f"there is no room for {load.key}",
         why=why,
         fix="Release leases and drop references to what isn't needed, use fewer models at a time, or give the pool "
         f"a larger budget (ResourcePool(budgets={{'{account.device}': BYTES}})).",
@@ -189,7 +160,7 @@ def _no_room(state: State, load: Load, account: Account, *, waited: bool) -> Out
 # Building
 
 
-def _built_or_retried(state: State, load: Load, account: Account) -> _Built:
+def _built_or_retried(state: State, load: Load, account: Account) -> Entry:
     """Build; where memory runs out, let everything idle go and try once more."""
     try:
         return _built(state, load)
@@ -198,7 +169,7 @@ def _built_or_retried(state: State, load: Load, account: Account) -> _Built:
             raise
     with state.lock:
         state.counts["out_of_memory"] += 1
-        gone = state.release_idle(list(account.idle.values()))
+        gone = state.release(state.idle_on(account.device))
     try:
         return _built(state, load)
     except Exception as error:
@@ -208,49 +179,51 @@ def _built_or_retried(state: State, load: Load, account: Account) -> _Built:
         with state.lock:
             full = account.fullness()
         raise OutOfMemory(
-            f"memory ran out while {load.wanted.key} was loaded, and again after {gone} idle resources were released",
+            f"memory ran out while {load.key} was loaded, and again after {gone} idle resources were released",
             why=f"{one_line(f'{type(error).__name__}: {error}', longest=_LONGEST_MESSAGE)}; {full}",
             fix="Use a smaller model or half precision, release what has leases, close other programs that use the "
             "device, or name another device.",
         ) from error
 
 
-def _built(state: State, load: Load) -> _Built:
-    wanted, device = load.wanted, load.wanted.key.device
+def _built(state: State, load: Load) -> Entry:
+    device = load.key.device
     with state.lock:
         state.counts["builds"] += 1
         serial = state.counts["builds"]
-        alone = not any(one.has_started for one in state.loads.values() if one is not load)
+        alone = sum(len(one.loads) for one in state.accounts.values()) == 1
     resident, allocated, began = resident_bytes(), allocated_bytes(device), state.now()
     token = _under_way.set(load.own | {load.number})
     try:
-        resource = wanted.build()
+        resource = load.build()
     finally:
         _under_way.reset(token)
     seconds = state.now() - began
-    resident_change = _change(resident, resident_bytes())
-    allocator_change = _change(allocated, allocated_bytes(device))
     with state.lock:
         alone = alone and serial == state.counts["builds"]
-    if not alone:  # others were loaded meanwhile: the change isn't this one's
-        resident_change = allocator_change = None
-    size = size_of(resource, device, wanted.name_of, wanted.claimed)
+    # If others were loaded meanwhile, the changes aren't this one's.
+    resident_change = _change(resident, resident_bytes()) if alone else None
+    allocator_change = _change(allocated, allocated_bytes(device)) if alone else None
+    size = size_of(resource, device, names_on(device).name_of, load.claimed)
     if size.measured_by == "tensors":
         size = size.at_least(device, allocator_change)
-    elif size.measured_by == "nothing" and wanted.key.kind == "model":
+    elif size.measured_by == "nothing" and load.key.kind == "model":
         told = allocator_change if allocator_change is not None else resident_change if device == "cpu" else None
         if told is not None and told > 0:
             size = Size(bytes_by_device={device: told}, measured_by="process")
-    if wanted.must_be_on and size.parts and not size.bytes_by_device.get(wanted.must_be_on):
+    if load.key.kind == "model" and size.parts and not size.bytes_by_device.get(device):
         raise BackendUnavailable(
-            f"{wanted.key} isn't there",
+            f"{load.key} isn't there",
             why=f"what its constructor gave lies on {', '.join(sorted(size.bytes_by_device))}",
             fix="Have the constructor take `device` and use it, or give a module whose `to` moves it.",
         )
-    return _Built(
+    return Entry(
+        key=load.key,
         resource=resource,
         size=size,
-        seconds=seconds,
+        loaded_at=state.now(),
+        last_used=state.now(),
+        load_seconds=seconds,
         resident_change=resident_change,
         allocator_change=allocator_change,
     )
@@ -263,52 +236,38 @@ def _change(before: int | None, after: int | None) -> int | None:
 # Its end
 
 
-def _arrived(state: State, load: Load, account: Account, built: _Built) -> Entry:
-    key, at = load.wanted.key, state.now()
-    entry = Entry(
-        key=key,
-        resource=built.resource,
-        size=built.size,
-        loaded_at=at,
-        last_used=at,
-        load_seconds=built.seconds,
-        resident_change=built.resident_change,
-        allocator_change=built.allocator_change,
-        dismissed=load.dismissed,
-    )
-    _end(state, load, account)
-    for device, count in built.size.bytes_by_device.items():
+def _arrived(state: State, load: Load, entry: Entry) -> None:
+    _end(state, load)
+    for device, count in entry.size.bytes_by_device.items():
         state.accounts[device].add(count)
-    measured = built.size.bytes_by_device.get(key.device, 0)
-    if load.need.expected is not None and measured > load.need.expected:
+    measured = entry.size.bytes_by_device.get(load.key.device, 0)
+    if load.expected is not None and measured > load.expected:
         state.counts["underestimated"] += 1
-    state.sizes[key] = measured
+    state.sizes[load.key] = measured
+    entry.dismissed = load.dismissed
     if load.dismissed:
         state.outgoing.add(entry)
     else:
-        state.entries[key] = entry
+        state.entries[load.key] = entry
     state.counts["loads"] += 1
     load.entry = entry
     state.lease(entry, load.waiting + Counter({load.owner: 1}))
-    return entry
 
 
-def _failed(state: State, load: Load, account: Account, error: BaseException) -> None:
-    key = load.wanted.key
+def _failed(state: State, load: Load, error: BaseException) -> None:
     what = one_line(f"{type(error).__name__}: {error}", longest=_LONGEST_MESSAGE)
     kind = "out_of_memory" if isinstance(error, OutOfMemory) or is_out_of_memory(error) else ""
     with state.lock:
         load.error = error
         state.counts["failures"] += 1
-        text = f"{key} wasn't loaded: {what}"
-        state.remember("failed_load", key.device, text, key=key, error=what, error_type=kind)
-        _end(state, load, account)
+        text = f"{load.key} wasn't loaded: {what}"
+        state.remember("failed_load", load.key.device, text, key=load.key, error=what, error_type=kind)
+        _end(state, load)
 
 
-def _end(state: State, load: Load, account: Account) -> None:
-    if load.has_started:
-        account.end(load.number, load.need)
+def _end(state: State, load: Load) -> None:
+    state.accounts[load.key.device].loads.discard(load)
     load.is_done = True
-    if state.loads.get(load.wanted.key) is load:
-        del state.loads[load.wanted.key]
+    if state.loads.get(load.key) is load:
+        del state.loads[load.key]
     state.changed.notify_all()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import psutil
 
 from hardware.system.memory import cgroup_files_bytes, read_memory
 
@@ -96,19 +96,9 @@ def allocated_bytes(device: str) -> int | None:
     return None
 
 
-def resident_bytes() -> int | None:
-    """Main memory that this process has in use; `None` without psutil."""
-    try:
-        return int(_process(os.getpid()).memory_info().rss)
-    except (ImportError, OSError, RuntimeError):
-        return None
-
-
-@functools.lru_cache(maxsize=1)
-def _process(number: int) -> Any:
-    import psutil
-
-    return psutil.Process(number)
+def resident_bytes() -> int:
+    """Main memory that this process has in use."""
+    return int(psutil.Process().memory_info().rss)
 
 
 def give_back(device: str) -> None:

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from hardware.backends.factory import resolve_target
 from hardware.errors import UsageError, echo
 from hardware.target import Target
 
-from . import forks
-from .account import Entry, Key, Limits
-from .library import model_loader, tokenizer_loader, weights_bytes
+from .account import Entry, Key, Load
 from .loading import acquire
 from .memory import ReadMemory, read_device
-from .placing import budget_name, built_on, names_on, place_for
-from .state import Incident, Settings, State, Wanted
+from .models import built_on, load_model, load_tokenizer, names_on, place_for, weights_bytes
+from .state import Incident, State, global_lock
 
 _FRACTION = 0.8
 _WAIT_S = 60.0
@@ -28,9 +28,6 @@ _HOST = "cpu"
 _MOST_WORKERS = 32
 
 T = TypeVar("T")
-
-Ending = Callable[[Entry, int], None]
-"""What a lease's end calls, with the resource and the thread that asked for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +46,8 @@ class CallOutcome:
 class Lease(Generic[T]):
     """A resource that stays as long as this does: until `release`, or the end of the `with` block."""
 
-    def __init__(self, entry: Entry, release: Ending, forget: Ending) -> None:
-        self._release = release
-        self._forget = forget
+    def __init__(self, pool: ResourcePool, entry: Entry) -> None:
+        self._pool = pool
         self._entry: Entry | None = entry
         self._thread = threading.get_ident()
 
@@ -68,7 +64,7 @@ class Lease(Generic[T]):
         """Give it back; again is harmless. Any thread may."""
         entry, self._entry = self._entry, None
         if entry is not None:
-            self._release(entry, self._thread)
+            self._pool._release(entry, self._thread)
 
     def __enter__(self) -> T:
         return self.resource
@@ -79,7 +75,7 @@ class Lease(Generic[T]):
     def __del__(self) -> None:
         # May run at any moment, under the pool's lock too: the pool takes it up at its next call.
         if self._entry is not None:
-            self._forget(self._entry, self._thread)
+            self._pool._forgotten.append((self._entry, self._thread))
 
 
 class ResourcePool:
@@ -108,7 +104,7 @@ class ResourcePool:
         for device, count in (budgets or {}).items():
             if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
                 raise UsageError(f"{echo(str(count))} is no budget for {echo(device)}", why="bytes are asked for")
-        own = {budget_name(device): count for device, count in (budgets or {}).items()}
+        own = {str(resolve_target(device)): count for device, count in (budgets or {}).items()}
         shares = {"fraction": fraction, "low_memory": low_memory, "pressure": pressure}
         for name, share in shares.items():
             if not 0 < share <= 1:
@@ -116,17 +112,15 @@ class ResourcePool:
         if low_memory > pressure or not wait_s >= 0:
             raise UsageError("low_memory comes before pressure, and wait_s isn't negative")
         self._state = State(
-            Settings(
-                budgets=own,
-                fraction=fraction,
-                limits=Limits(low_memory=low_memory, pressure=pressure),
-                wait_s=wait_s,
-                read_memory=memory,
-                now=clock,
-            )
+            budgets=own,
+            fraction=fraction,
+            low_memory=low_memory,
+            pressure=pressure,
+            wait_s=wait_s,
+            read_memory=memory,
+            now=clock,
         )
         self._forgotten: deque[tuple[Entry, int]] = deque()
-        forks.watch(self._state)
 
     # Asking
 
@@ -174,8 +168,8 @@ class ResourcePool:
     def get_tokenizer(self, model_type: str, model_name: str, constructor: Callable[[], Any] | None = None) -> Any:
         """The tokenizer of a model: from `constructor`, else from the local folder or cached name."""
         key = Key(kind="tokenizer", type=model_type, id=model_name, device=_HOST)
-        build = constructor or tokenizer_loader(model_name)
-        with self._lease(Wanted(key=key, build=build, name_of=names_on(_HOST).name_of)) as tokenizer:
+        build = constructor or partial(load_tokenizer, model_name)
+        with self._lease(Load(key=key, build=build)) as tokenizer:
             return tokenizer
 
     def lease(
@@ -188,10 +182,9 @@ class ResourcePool:
         expected_bytes: int | None = None,
     ) -> Lease[T]:
         """`get_resource` with a promise: what is leased isn't released. `with pool.lease(…) as resource: …`"""
-        names = names_on(device)
-        key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names.device)
-        build = constructor or _nobody_makes(key)
-        return self._lease(Wanted(key=key, build=build, name_of=names.name_of, claimed=expected_bytes))
+        key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names_on(device).device)
+        build = constructor or partial(_refuse, key)
+        return self._lease(Load(key=key, build=build, claimed=expected_bytes))
 
     def lease_model(
         self,
@@ -206,42 +199,27 @@ class ResourcePool:
         """`get_model` with the promise of a lease."""
         place = place_for(device, hardware_preferences)
         key = Key(kind="model", type=model_type, id=model_name, device=place.device, precision=place.precision)
-        make, estimated = constructor, None
-        if make is None:
-            if not place.names.torch_type:
+        if constructor is None:
+            if not place.torch_type:
                 raise UsageError(
                     f"{place.device} runs no modules of torch, and that is what is loaded by name",
                     fix="Give a constructor that makes the model for it.",
                 )
-            make = model_loader(model_type, model_name)
-            estimated = None if key in self._state.entries else weights_bytes(model_name)
-        wanted = Wanted(
-            key=key,
-            build=lambda: built_on(place, make),
-            name_of=place.names.name_of,
-            claimed=expected_bytes,
-            estimated=estimated,
-            must_be_on=place.device,
-        )
-        return self._lease(wanted)
+            constructor = partial(load_model, model_type, model_name)
+            if expected_bytes is None and key not in self._state.entries:
+                expected_bytes = weights_bytes(model_name)
+        return self._lease(Load(key=key, build=partial(built_on, place, constructor), claimed=expected_bytes))
 
-    def _lease(self, wanted: Wanted) -> Lease[Any]:
+    def _lease(self, wanted: Load) -> Lease[Any]:
         if wanted.claimed is not None and (isinstance(wanted.claimed, bool) or wanted.claimed < 0):
             raise UsageError(f"expected_bytes is {wanted.claimed}", why="bytes are asked for, 0 or more")
         self._take_up_forgotten()
-        return Lease(acquire(self._state, wanted), self._release, self._forget)
+        return Lease(self, acquire(self._state, wanted))
 
     def _release(self, entry: Entry, thread: int) -> None:
-        state = self._state
-        with state.lock:
-            state.end_lease(entry, thread)
-            accounts = [state.accounts[device] for device in entry.size.bytes_by_device]
-            to_tend = [account for account in accounts if state.needs_tending(account)]
-        for account in to_tend:
-            state.tend(account)
-
-    def _forget(self, entry: Entry, thread: int) -> None:
-        self._forgotten.append((entry, thread))
+        with self._state.lock:
+            self._state.end_lease(entry, thread)
+        self._state.tend_all(entry.size.bytes_by_device)
 
     def _take_up_forgotten(self) -> None:
         """Release leases whose objects were dropped without it."""
@@ -262,9 +240,8 @@ class ResourcePool:
         state = self._state
         with state.lock:
             oldest = state.now() - 60 * max_age_minutes
-            chosen = [one for one in state.entries.values() if one.is_idle and one.last_used <= oldest]
-            gone = state.release_idle(chosen)
-        self._tend_all()
+            gone = state.release([one for one in state.entries.values() if one.is_idle and one.last_used <= oldest])
+        state.tend_all()
         return gone
 
     def clear(self) -> None:
@@ -280,11 +257,7 @@ class ResourcePool:
                 state.outgoing.add(entry)
                 del state.entries[entry.key]
             state.release(list(state.entries.values()), forced=True)
-        self._tend_all()
-
-    def _tend_all(self) -> None:
-        for account in list(self._state.accounts.values()):
-            self._state.tend(account)
+        state.tend_all()
 
     # Working and telling
 
@@ -296,11 +269,8 @@ class ResourcePool:
         if max_workers is not None and max_workers < 1:
             raise UsageError(f"max_workers is {max_workers}", why="at least one thread is needed")
         outcomes = _run_all(self._state, list(calls), max_workers or _MOST_WORKERS)
-        for account in list(self._state.accounts.values()):
-            with self._state.lock:
-                to_tend = self._state.needs_tending(account)
-            if to_tend:  # what its threads still referred to, they don't any more
-                self._state.tend(account, urgent=True)
+        # What its threads still referred to, they don't any more.
+        self._state.tend_all()
         return outcomes
 
     def get_stats(self) -> dict[str, Any]:
@@ -322,11 +292,8 @@ class ResourcePool:
             return tuple(self._state.incidents.values())
 
 
-def _nobody_makes(key: Key) -> Callable[[], Any]:
-    def refuse() -> Any:
-        raise UsageError(f"{key} isn't there", why="no constructor was given that makes it", fix="Give one.")
-
-    return refuse
+def _refuse(key: Key) -> Any:
+    raise UsageError(f"{key} isn't there", why="no constructor was given that makes it", fix="Give one.")
 
 
 def _run_all(state: State, calls: Sequence[Callable[[], Any]], max_workers: int) -> list[CallOutcome]:
@@ -352,14 +319,8 @@ def _run_all(state: State, calls: Sequence[Callable[[], Any]], max_workers: int)
     with ThreadPoolExecutor(min(len(calls), max_workers), thread_name_prefix="resource-pool") as executor:
         # A call inside a constructor belongs to that constructor's load: it inherits the context.
         futures = [executor.submit(copy_context().run, run, call) for call in calls]
-        waiting = state.waits.waiting(me, lambda: set(workers))
-        with state.lock:
-            waiting.__enter__()
-        try:
+        with state.waits.waiting(me, lambda: set(workers)):
             return [future.result() for future in futures]
-        finally:
-            with state.lock:
-                waiting.__exit__(None, None, None)
 
 
 _global: list[ResourcePool] = []
@@ -367,7 +328,7 @@ _global: list[ResourcePool] = []
 
 def get_global_resource_pool() -> ResourcePool:
     """The pool that all parts of a process share; made when it is first asked for."""
-    with forks.global_lock:
+    with global_lock:
         if not _global:
             _global.append(ResourcePool())
         return _global[0]
@@ -375,6 +336,6 @@ def get_global_resource_pool() -> ResourcePool:
 
 def used_global_pool() -> ResourcePool | None:
     """That pool, where anything was ever asked of it."""
-    with forks.global_lock:
+    with global_lock:
         pool = _global[0] if _global else None
     return pool if pool is not None and pool.get_stats()["requests"] else None

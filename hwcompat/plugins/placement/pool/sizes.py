@@ -31,11 +31,6 @@ class Size:
     measured_by: str
     parts: tuple[Part, ...] = ()
 
-    @property
-    def total(self) -> int:
-        """Bytes on all devices."""
-        return sum(self.bytes_by_device.values())
-
     def at_least(self, device: str, bytes: int | None) -> Size:
         """The same with no fewer than `bytes` on `device`, where that is known."""
         if bytes is None or bytes <= self.bytes_by_device.get(device, 0):
@@ -46,12 +41,14 @@ class Size:
 def size_of(resource: object, device: str, name_of: Callable[[Any], str], declared: int | None = None) -> Size:
     """What a resource holds. `device` is where a figure counts that isn't a tensor's, `name_of` gives the pool's name
     of a torch device."""
-    parts = tuple(_parts(resource, name_of))
+    # Each storage once, however many tensors share it.
+    tensors = _below(resource, _DEEPEST, set())
+    parts = {identity: part for one in tensors for part, identity in _storages(one, name_of)}
     if parts:
         found: Counter[str] = Counter()
-        for part in parts:
+        for part in parts.values():
             found[part.device] += part.bytes
-        return Size(bytes_by_device=dict(found), measured_by="tensors", parts=parts)
+        return Size(bytes_by_device=dict(found), measured_by="tensors", parts=tuple(parts.values()))
     if declared is not None:
         return Size(bytes_by_device={device: declared}, measured_by="declared")
     return Size(bytes_by_device={device: 0}, measured_by="nothing")
@@ -59,13 +56,9 @@ def size_of(resource: object, device: str, name_of: Callable[[Any], str], declar
 
 def whole(resource: object, size: Size) -> tuple[Part, ...]:
     """The resource itself as the pieces that it holds, for one of which nothing else is known."""
-    reference = weak(resource)
-    if size.parts or reference is None:
+    if size.parts or weak(resource) is None:
         return size.parts
-    return tuple(
-        Part(device=device, bytes=count, is_alive=lambda: reference() is not None)
-        for device, count in size.bytes_by_device.items()
-    )
+    return tuple(_weakly_held(resource, device, count) for device, count in size.bytes_by_device.items())
 
 
 def weak(resource: object) -> weakref.ref[Any] | None:
@@ -74,16 +67,6 @@ def weak(resource: object) -> weakref.ref[Any] | None:
         return weakref.ref(resource)
     except TypeError:
         return None
-
-
-def _parts(resource: object, name_of: Callable[[Any], str]) -> Iterator[Part]:
-    """Each storage below a resource once, however many tensors share it."""
-    seen: set[tuple[str, int]] = set()
-    for one in _below(resource, _DEEPEST, set()):
-        for part, identity in _storages(one, name_of):
-            if identity not in seen:
-                seen.add(identity)
-                yield part
 
 
 def _below(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
@@ -96,17 +79,13 @@ def _below(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
     if torch is not None and isinstance(resource, torch.nn.Module):
         yield from resource.parameters()
         yield from resource.buffers()
-        return
-    if torch is not None and isinstance(resource, torch.Tensor):
+    elif (torch is not None and isinstance(resource, torch.Tensor)) or (
+        numpy is not None and isinstance(resource, numpy.ndarray)
+    ):
         yield resource
-        return
-    if numpy is not None and isinstance(resource, numpy.ndarray):
-        yield resource
-        return
-    if depth == 0 or isinstance(resource, str | bytes | int | float | type | None):
-        return
-    for value in _inside(resource):
-        yield from _below(value, depth - 1, met)
+    elif depth and not isinstance(resource, str | bytes | int | float | type | None):
+        for value in _inside(resource):
+            yield from _below(value, depth - 1, met)
 
 
 def _inside(resource: object) -> list[object]:
@@ -122,8 +101,7 @@ def _storages(one: Any, name_of: Callable[[Any], str]) -> Iterator[tuple[Part, t
     if type(one).__module__.partition(".")[0] == "numpy":
         while isinstance(one.base, type(one)):
             one = one.base
-        reference = weakref.ref(one)
-        yield Part(device="cpu", bytes=one.nbytes, is_alive=lambda: reference() is not None), ("array", id(one))
+        yield _weakly_held(one, "cpu", one.nbytes), ("array", id(one))
         return
     if one.device.type == "meta":
         return
@@ -134,21 +112,20 @@ def _storages(one: Any, name_of: Callable[[Any], str]) -> Iterator[tuple[Part, t
         return
     device = name_of(one.device)
     try:
-        yield _storage(one.untyped_storage(), device)
+        storage = one.untyped_storage()
     except (RuntimeError, NotImplementedError):  # a layout without one
-        reference = weakref.ref(one)
-        count = one.numel() * one.element_size()
-        yield Part(device=device, bytes=count, is_alive=lambda: reference() is not None), ("tensor", id(one))
-
-
-def _storage(storage: Any, device: str) -> tuple[Part, tuple[str, int]]:
+        yield _weakly_held(one, device, one.numel() * one.element_size()), ("tensor", id(one))
+        return
     from torch.multiprocessing.reductions import StorageWeakRef
 
     reference = StorageWeakRef(storage)
-    return (
-        Part(device=device, bytes=storage.nbytes(), is_alive=lambda: not reference.expired()),
-        ("storage", storage._cdata),
-    )
+    part = Part(device=device, bytes=storage.nbytes(), is_alive=lambda: not reference.expired())
+    yield part, ("storage", storage._cdata)
+
+
+def _weakly_held(one: Any, device: str, count: int) -> Part:
+    reference = weakref.ref(one)
+    return Part(device=device, bytes=count, is_alive=lambda: reference() is not None)
 
 
 def _inner_tensors(tensor: Any) -> list[Any]:

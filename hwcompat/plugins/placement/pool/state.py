@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from threading import Condition
 from typing import Any
 
@@ -20,16 +22,14 @@ from cachetools import LRUCache
 
 from hardware.evidence.writer import now
 
-from .account import Account, Entry, Key, Limits, Need
+from .account import Account, Entry, Key, Load
 from .memory import ReadMemory, give_back
-from .sizes import Part, weak, whole
-from .waiting import Waits
+from .sizes import weak, whole
 
 _MOST_INCIDENTS = 100
 _COLLECTED_AGAIN = 10
-_MACHINE_ASKED_AGAIN_S = 1.0
 _ASKED_AGAIN_S = 1.0
-"""How long what was found in use isn't asked again, but by a load that finds no room."""
+"""How long the machine isn't asked again how full a device is."""
 
 COUNTS = {
     "hits": "requests that found their resource",
@@ -68,88 +68,108 @@ class Incident:
     count: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What a caller asks for: `build` makes it, with nothing of the pool's held meanwhile. `claimed` and `estimated`
-    are bytes: what the caller says that it holds, and what its files say."""
-
-    key: Key
-    build: Callable[[], Any]
-    name_of: Callable[[Any], str]
-    claimed: int | None = None
-    estimated: int | None = None
-    must_be_on: str = ""
+Blockers = Callable[[], set[int]]
+"""The threads, by identity, any of which may end a wait. Asked anew each time, since it changes."""
 
 
-@dataclass(kw_only=True, eq=False)
-class Load:
-    """One load, from the moment at which somebody asked for what wasn't there. `own` are the loads that it is a part
-    of, `waiting` the threads that get a lease when it ends."""
+class Waits:
+    """Which thread waits for which, so that a wait that could never end is an error instead."""
 
-    wanted: Wanted
-    number: int
-    owner: int
-    own: frozenset[int]
-    need: Need
-    has_started: bool = False
-    is_done: bool = False
-    waiting: Counter[int] = field(default_factory=Counter)
-    dismissed: bool = False
-    entry: Entry | None = None
-    error: BaseException | None = None
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+        self._of: dict[int, list[Blockers]] = {}
 
+    @contextmanager
+    def waiting(self, thread: int, blockers: Blockers) -> Iterator[None]:
+        """Note that `thread` waits. A thread can wait in two places: a signal's handler may ask the pool too."""
+        with self._lock:
+            self._of.setdefault(thread, []).append(blockers)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._of[thread].remove(blockers)
+                if not self._of[thread]:
+                    del self._of[thread]
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a pool behaves: `budgets` in bytes by device (`cuda` stands for all of its kind), else `fraction` of what
-    the device has; `wait_s` is how long a load waits for others to let go; `now` counts seconds."""
+    def can_end(self, thread: int, blockers: set[int]) -> bool:
+        """Whether a thread that runs can be reached from those that `thread` would wait for.
 
-    budgets: Mapping[str, int]
-    fraction: float
-    limits: Limits
-    wait_s: float
-    read_memory: ReadMemory
-    now: Callable[[], float]
+        One that waits itself is followed to those that it waits for; one that waits for no one in particular runs.
+        """
+        met = {thread}
+        to_see = list(blockers - met)
+        while to_see:
+            one = to_see.pop()
+            if one not in met:
+                met.add(one)
+                following = set[int]().union(*(ask() for ask in self._of.get(one, ())))
+                if not following:
+                    return True
+                to_see += following - met
+        return False
+
+    def forget_others(self, thread: int) -> None:
+        """Keep the waits of one thread: after a fork there is no other."""
+        self._of = {one: waits for one, waits in self._of.items() if one == thread}
 
 
 class State:
     """All tables of a pool, the lock under which they are used, and the condition that tells of each change.
 
-    `outgoing` are resources that the pool gives to no one any more and that somebody still has a lease on.
+    `budgets` are in bytes by device (`cuda` stands for all of its kind), else a device has `fraction` of its memory;
+    `low_memory` and `pressure` are shares of it, `wait_s` is how long a load waits for others to let go, `now` counts
+    seconds. `outgoing` are resources that the pool gives to no one any more and that somebody still has a lease on,
+    `leaving` those that are being dropped.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        *,
+        budgets: Mapping[str, int],
+        fraction: float,
+        low_memory: float,
+        pressure: float,
+        wait_s: float,
+        read_memory: ReadMemory,
+        now: Callable[[], float],
+    ) -> None:
+        self.budgets, self.fraction, self.wait_s = budgets, fraction, wait_s
+        self.low_memory, self.pressure = low_memory, pressure
+        self.read_memory, self.now = read_memory, now
         self.lock = threading.RLock()  # a resource's end may call the pool, and comes under the lock
         self.changed = Condition(self.lock)
         self.entries: dict[Key, Entry] = {}
         self.outgoing: set[Entry] = set()
+        self.leaving: set[Entry] = set()
         self.loads: dict[Key, Load] = {}
         self.sizes: dict[Key, int] = {}
         self.accounts: dict[str, Account] = {}
-        self.waits = Waits()
+        self.waits = Waits(self.lock)
         self.counts: Counter[str] = Counter()
         self.numbers = itertools.count(1)
         self.collected_again = 0.0
         self.incidents: LRUCache[tuple[str, str, str], Incident] = LRUCache(_MOST_INCIDENTS)
-
-    def now(self) -> float:
-        """Seconds of the pool's clock."""
-        return self.settings.now()
+        _states.add(self)
 
     def account(self, device: str) -> Account:
         """The account of a device, opened when it is first asked for: the device is asked what it has."""
         found = self.accounts.get(device)
         if found is not None:
             return found
-        reading = self.settings.read_memory(device)
-        fraction, budgets = self.settings.fraction, self.settings.budgets
-        budget, source = budgets.get(device, budgets.get(device.partition(":")[0])), "given"
+        reading = self.read_memory(device)
+        budget, source = self.budgets.get(device, self.budgets.get(device.partition(":")[0])), "given"
         if budget is None and reading.total_bytes:
-            budget, source = int(fraction * reading.total_bytes), f"{fraction:g} of the device"
+            budget, source = int(self.fraction * reading.total_bytes), f"{self.fraction:g} of the device"
         elif budget is None:
             source = f"none: {reading.reason}"
-        made = Account(device=device, budget=budget, budget_from=source, limits=self.settings.limits)
+        made = Account(
+            device=device,
+            budget=budget,
+            budget_from=source,
+            low_share=self.low_memory,
+            pressure_share=self.pressure,
+        )
         made.read(reading, self.now())
         with self.lock:
             return self.accounts.setdefault(device, made)
@@ -158,7 +178,6 @@ class State:
 
     def lease(self, entry: Entry, threads: Counter[int]) -> None:
         """Promise threads that a resource stays."""
-        self._unlist(entry)
         entry.leases += threads
         entry.uses += threads.total()
         entry.last_used, entry.order = self.now(), next(self.numbers)
@@ -170,57 +189,51 @@ class State:
         if entry.is_idle:
             if entry.dismissed:
                 self.release([entry], forced=True)
-            else:
-                self._list(entry)
             self.changed.notify_all()
-
-    def _list(self, entry: Entry) -> None:
-        for device, count in entry.size.bytes_by_device.items():
-            if count:  # what holds nothing there gives nothing back
-                self.accounts[device].idle[entry.key] = entry
-
-    def _unlist(self, entry: Entry) -> None:
-        for device in entry.size.bytes_by_device:
-            if self.accounts[device].idle.get(entry.key) is entry:
-                del self.accounts[device].idle[entry.key]
 
     # Letting go
 
-    def release(self, entries: Sequence[Entry], *, forced: bool = False, thorough: bool = False) -> list[Entry]:
-        """Drop idle resources, and take back what somebody outside still refers to, which is returned: that counts as
-        a use.
+    def idle_on(self, device: str) -> list[Entry]:
+        """Resources without a lease that hold memory of a device, the least recently used first."""
+        idle = [one for one in self.entries.values() if one.is_idle and one.size.bytes_by_device.get(device)]
+        return sorted(idle, key=lambda one: one.order)
+
+    def release(self, entries: Sequence[Entry], *, forced: bool = False, thorough: bool = False) -> int:
+        """Drop idle resources, and take back what somebody outside still refers to: that counts as a use. Return how
+        many went.
 
         `forced` takes nothing back: the memory of what is still referred to stays counted until it is gone. What
         can't be referred to weakly counts as gone. What refers to itself in a circle goes by a collection of garbage,
         which isn't made each time, since it takes long; `thorough` makes one.
         """
-        dropped = []
-        for entry in entries:
-            self._unlist(entry)
-            dropped.append((entry, weak(entry.resource), whole(entry.resource, entry.size)))
+        own = [entry for entry in entries if entry not in self.leaving]  # a resource's end may ask for room too
+        self.leaving.update(own)
+        references = [(weak(entry.resource), whole(entry.resource, entry.size)) for entry in own]
+        for entry in own:
             entry.resource = None
-        if any(_is_there(reference, parts) for _, reference, parts in dropped):
+        if any(one is not None and one() is not None for one, _ in references) or any(
+            part.is_alive() for _, parts in references for part in parts
+        ):
             self._collect(now=thorough)
-        stayed = []
-        for entry, reference, parts in dropped:
+        gone = []
+        for entry, (reference, parts) in zip(own, references, strict=True):
             entry.resource = reference() if reference is not None and not forced else None
-            if entry.resource is None:
-                self._went(entry, [part for part in parts if part.is_alive()])
-            else:
-                entry.kept_until = self.now() + _ASKED_AGAIN_S
+            if entry.resource is not None:
+                entry.order = next(self.numbers)
                 self.counts["found_in_use"] += 1
-                stayed.append(entry)
-        for device in {device for entry in entries if entry not in stayed for device in entry.size.bytes_by_device}:
+                continue
+            gone.append(entry)
+            left = [part for part in parts if part.is_alive()]
+            self.take_out(entry)
+            for device, count in entry.size.bytes_by_device.items():
+                self.accounts[device].remove(count, [part for part in left if part.device == device])
+            self.counts["evictions"] += 1
+            self.counts["kept_in_part"] += bool(left)
+        self.leaving.difference_update(own)
+        for device in {device for entry in gone for device in entry.size.bytes_by_device}:
             give_back(device)
         self.changed.notify_all()
-        return stayed
-
-    def release_idle(self, entries: Sequence[Entry]) -> int:
-        """Drop idle resources whatever room there is; return how many went."""
-        stayed = self.release(entries)
-        for entry in stayed:
-            self._list(entry)
-        return len(entries) - len(stayed)
+        return len(gone)
 
     def _collect(self, *, now: bool) -> None:
         """Collect garbage, now or where the last time is so long ago that it takes a tenth of all time at most."""
@@ -229,98 +242,77 @@ class State:
             gc.collect()
             self.collected_again = self.now() + _COLLECTED_AGAIN * (self.now() - began)
 
-    def _went(self, entry: Entry, left: list[Part]) -> None:
-        self.take_out(entry)
-        for device, count in entry.size.bytes_by_device.items():
-            self.accounts[device].remove(count, [part for part in left if part.device == device])
-        self.counts["evictions"] += 1
-        self.counts["kept_in_part"] += bool(left)
-
     def take_out(self, entry: Entry) -> None:
         """Give a resource to no one any more."""
-        self._unlist(entry)
         self.outgoing.discard(entry)
         if self.entries.get(entry.key) is entry:
             del self.entries[entry.key]
 
-    def make_room(self, account: Account, coming: int = 0, *, urgent: bool = False, thorough: bool = False) -> None:
-        """Release idle resources, the least recently used first, until `excess` says that it is enough.
-
-        `urgent` asks those too that were found in use a moment ago, `thorough` collects garbage too.
-        """
-        at, asked = self.now(), list[Entry]()
+    def make_room(self, account: Account, coming: int = 0, *, thorough: bool = False) -> None:
+        """Release idle resources, the least recently used first, until `excess` says that it is enough; `thorough`
+        collects garbage too."""
+        asked = set[Entry]()
         while (wanted := account.excess(coming)) > 0:
             chosen = []
-            while wanted > 0 and account.idle:
-                _, entry = account.idle.popitem()
-                asked.append(entry)
-                if urgent or entry.kept_until <= at:
+            for entry in self.idle_on(account.device):
+                if wanted > 0 and entry not in asked:
                     chosen.append(entry)
                     wanted -= entry.size.bytes_by_device[account.device]
             if not chosen:
                 break
+            asked.update(chosen)
             self.release(chosen, thorough=thorough)
-        for entry in asked:
-            if entry.resource is not None and entry.is_idle:
-                self._list(entry)
 
-    def tend(self, account: Account, *, urgent: bool = False, thorough: bool = False) -> None:
+    def tend(self, account: Account, *, thorough: bool = False) -> None:
         """Make room until a device is below the beginning of low-memory mode, and note how full it is."""
         at = self.now()
-        if account.read_at is None or at - account.read_at >= _MACHINE_ASKED_AGAIN_S:
+        if account.read_at is None or at - account.read_at >= _ASKED_AGAIN_S:
             account.read_at = at  # others need not ask too
-            reading = self.settings.read_memory(account.device)
+            reading = self.read_memory(account.device)
             with self.lock:
                 account.read(reading, at)
         with self.lock:
             self._note_low_memory(account)
-            self.make_room(account, urgent=urgent or thorough, thorough=thorough)
+            self.make_room(account, thorough=thorough)
             self._note_low_memory(account)
-            pressed = account.fullest() >= account.limits.pressure
+            pressed = account.fullest() >= account.pressure_share
             if pressed and not account.under_pressure:
                 text = f"memory is nearly used up on {account.device}: {account.fullness()}"
                 self.remember("memory_pressure", account.device, f"{text}, and nothing idle is left to release")
             account.under_pressure = pressed
 
     def _note_low_memory(self, account: Account) -> None:
-        low = account.fullest() >= account.limits.low_memory
+        low = account.fullest() >= account.low_share
         if low and not account.low_memory:
             text = f"low-memory mode on {account.device}: {account.fullness()}; idle resources are released"
             self.remember("low_memory", account.device, text)
         account.low_memory = low
 
-    def needs_tending(self, account: Account) -> bool:
-        """Whether a resource that isn't used any more changes something."""
-        return account.excess() > 0 or account.low_memory or account.under_pressure
+    def tend_all(self, devices: Iterable[str] | None = None) -> None:
+        """Tend these devices (without, all) where a resource that isn't used any more changes something."""
+        for device in list(self.accounts) if devices is None else devices:
+            account = self.accounts[device]
+            with self.lock:
+                is_needed = account.excess() > 0 or account.low_memory or account.under_pressure
+            if is_needed:
+                self.tend(account)
 
     # Waiting
 
-    def loads_on(self, account: Account, but: Load) -> list[Load]:
+    def loads_beside(self, account: Account, load: Load) -> list[Load]:
         """The loads under way on a device, but one and those that it is a part of."""
-        return [
-            one
-            for one in self.loads.values()
-            if one is not but
-            and one.has_started
-            and one.number not in but.own
-            and one.wanted.key.device == account.device
-        ]
-
-    def is_turn_of(self, load: Load, account: Account) -> bool:
-        """Whether no other load of unknown size is under way, where that matters."""
-        return load.need.measured or account.budget is None or not account.unmeasured - load.own
+        return [one for one in account.loads if one is not load and one.number not in load.own]
 
     def blockers(self, account: Account, load: Load) -> set[int]:
         """The threads that may make room on a device: who loads or has a lease."""
-        loads = self.loads_on(account, load)
-        if not self.is_turn_of(load, account):
-            return {one.owner for one in loads if one.number in account.unmeasured}
+        if not account.is_turn_of(load):
+            return {one.owner for one in account.unknown_beside(load)}
         leases = (entry.leases for entry in self.all_on(account.device))
-        return {one.owner for one in loads}.union(*leases)
+        return {one.owner for one in self.loads_beside(account, load)}.union(*leases)
 
-    def all_on(self, device: str) -> Iterable[Entry]:
+    def all_on(self, device: str) -> list[Entry]:
         """The resources that hold memory of a device."""
-        return (one for one in (*self.entries.values(), *self.outgoing) if device in one.size.bytes_by_device)
+        return [one for one in (*self.entries.values(), *self.outgoing) if device in one.size.bytes_by_device]
 
     # Telling
 
@@ -353,46 +345,54 @@ class State:
                 **counts,
                 "low_memory_mode": any(one.low_memory for one in self.accounts.values()),
                 "memory_pressure": any(one.under_pressure for one in self.accounts.values()),
-                "devices": {device: _device(account) for device, account in sorted(self.accounts.items())},
-                "resources": [_resource(entry, at) for entry in resources],
+                "devices": {device: account.to_dict() for device, account in sorted(self.accounts.items())},
+                "resources": [entry.to_dict(at) for entry in resources],
                 "loading": sorted(str(key) for key in self.loads),
                 "incidents": [asdict(one) for one in self.incidents.values()],
             }
 
 
-def _is_there(reference: weakref.ref[Any] | None, parts: tuple[Part, ...]) -> bool:
-    return (reference is not None and reference() is not None) or any(part.is_alive() for part in parts)
+# Forks: in a child locks are free, and nothing waits for a thread that isn't there.
+
+_states: weakref.WeakSet[State] = weakref.WeakSet()
+_held = ExitStack()
+_left_alone: list[Entry] = []
+"""What lies on accelerators and came along in a fork: its runtime can't be used in the child, not even to free it."""
+
+global_lock = threading.Lock()
+"""That of the pool that all parts of a process share."""
 
 
-def _device(account: Account) -> dict[str, Any]:
-    return {
-        "budget_bytes": account.budget,
-        "budget_from": account.budget_from,
-        "held_bytes": account.held,
-        "loading_bytes": account.reserved,
-        "lingering_bytes": account.lingering_bytes,
-        "peak_bytes": account.peak,
-        "budget_used": account.budget_used,
-        "device_total_bytes": account.reading.total_bytes,
-        "device_free_bytes": account.reading.free_bytes,
-        "device_used": account.reading.used_share,
-        "device_reason": account.reading.reason,
-        "low_memory_mode": account.low_memory,
-        "memory_pressure": account.under_pressure,
-    }
+def _before_fork() -> None:
+    """Hold every lock, so that no table is halfway when it is copied."""
+    _held.enter_context(global_lock)
+    for state in sorted(_states, key=id):
+        _held.enter_context(state.lock)
 
 
-def _resource(entry: Entry, at: float) -> dict[str, Any]:
-    return {
-        **asdict(entry.key),
-        "bytes_by_device": dict(entry.size.bytes_by_device),
-        "measured_by": entry.size.measured_by,
-        "resident_change_bytes": entry.resident_change,
-        "allocator_change_bytes": entry.allocator_change,
-        "leases": entry.leases.total(),
-        "uses": entry.uses,
-        "age_s": at - entry.loaded_at,
-        "idle_s": at - entry.last_used,
-        "load_s": entry.load_seconds,
-        "dismissed": entry.dismissed,
-    }
+def _in_child() -> None:
+    """Take back what other threads were about to do; of them none is left."""
+    me = threading.get_ident()
+    for state in _states:
+        state.waits.forget_others(me)
+        state.changed = Condition(state.lock)
+        for load in list(state.loads.values()):
+            if load.owner == me:
+                load.waiting.clear()
+                continue
+            state.accounts[load.key.device].loads.discard(load)
+            del state.loads[load.key]
+        for entry in [*state.entries.values(), *state.outgoing]:
+            if any(device != "cpu" for device in entry.size.bytes_by_device):
+                _left_alone.append(entry)
+                state.take_out(entry)
+                for device, count in entry.size.bytes_by_device.items():
+                    state.accounts[device].remove(count, [])
+            else:
+                for thread in [one for one in entry.leases.elements() if one != me]:
+                    state.end_lease(entry, thread)
+    _held.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_held.close, after_in_child=_in_child)

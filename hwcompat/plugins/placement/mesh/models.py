@@ -1,31 +1,39 @@
-"""What runs in the child: makes a type's tiny model large enough to be split by four, and counts the real one."""
+"""What a mesh has to know of a model: its tiny model, large enough to be split by four, and figures of the real one.
+
+A child process builds both; `mesh_subject` asks it.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generators.derivation.building import class_of
+from generators.derivation.on_demand import recipe_for
 from generators.derivation.real_dims import start
 from generators.derivation.scopes import arguments_of, children, readable, role_of, roles
 from generators.models.checkpoint import read_checkpoint
-from generators.models.inputs import make_inputs
+from generators.models.inputs import LENGTHS, make_inputs
 from generators.models.store import load_recipe
+from hardware.errors import ModelError, echo
 from hardware.plain_text import one_line
-from hardware.process import answer
-from hwcompat.plugins.placement.mesh.building import built, plan_of, tensor_dims
-from hwcompat.plugins.placement.mesh.case import MeshModel
-from hwcompat.plugins.placement.mesh.figures import ModelFigures
-from hwcompat.plugins.placement.mesh.one_device import facts_of
+from hardware.process import NoAnswer, answer, ask
+
+from .axes import Split
+from .building import built, facts_of, plan_of, side_of, tensor_dims
+from .case import MeshModel
+from .figures import ModelFigures
 
 if TYPE_CHECKING:
     import torch
 
+    from generators.models.inputs import Array
     from generators.models.recipe import Recipe
 
 LAYERS = 4
@@ -34,6 +42,52 @@ PARTS = 4
 _STEP = 16
 _BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 _GATHERED = "gather_output"
+_LONGEST_S = 600.0
+_BATCH = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshSubject:
+    """A model type as a mesh takes it: the tiny model with its figures and inputs, which the check runs, and the
+    figures of the real one. `real` is None where they can't be had, `no_real` says why. `whose` says whose
+    configuration that is."""
+
+    tiny: MeshModel
+    tiny_figures: ModelFigures
+    inputs: Mapping[str, Mapping[str, Any]]
+    real: ModelFigures | None
+    whose: str
+    no_real: str
+
+    def arrays(self, batch: int) -> dict[str, Array]:
+        """Inputs of so many examples, the rows of unlike lengths so that a dropped mask shows."""
+        lengths = [(*LENGTHS, 12, LENGTHS[0])[place % 4] for place in range(batch)]
+        return make_inputs(self.inputs, 0, lengths)
+
+
+def batch_of(split: Split, microbatches: int) -> int:
+    """The smallest batch from `_BATCH` on that a split divides into equal parts."""
+    step = split.data * microbatches
+    return step * -(-_BATCH // step)
+
+
+def mesh_subject(name: str, precision: str = "float32") -> MeshSubject:
+    """What a mesh has to know of a type or a checkpoint folder; seconds, in a child. Raises `ModelError`."""
+    if not Path(name).is_dir():
+        recipe_for(name)  # a missing one is derived and kept, or refused with its reason
+    question = {"name": name, "precision": precision}
+    offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    try:
+        found = ask(f"{__package__}.models", question, limit_s=_LONGEST_S, environment=offline)
+    except NoAnswer as error:
+        raise ModelError("nothing is known of the model", why=str(error)) from error
+    real = found.pop("real")
+    return MeshSubject(
+        tiny=MeshModel(**found.pop("tiny")),
+        tiny_figures=ModelFigures.from_dict(found.pop("tiny_figures")),
+        real=ModelFigures.from_dict(real) if real else None,
+        **found,
+    )
 
 
 def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,8 +119,8 @@ def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def subject(name: str, precision: str, real: bool) -> dict[str, Any]:
-    """The answer for one model type or folder. Raises whatever building one raises."""
+def _told(name: str, precision: str) -> dict[str, Any]:
+    """What `MeshSubject` has of one model type or folder. Raises whatever building one raises."""
     folder = Path(name) if Path(name).is_dir() else None
     model_type = str(read_checkpoint(folder).config["model_type"]) if folder else name
     recipe = load_recipe(model_type)
@@ -87,28 +141,23 @@ def subject(name: str, precision: str, real: bool) -> dict[str, Any]:
     whole = built(tiny)
     arrays = make_inputs(recipe.inputs, 0)
     facts = facts_of(whole, arrays)
-    _require_batch(arrays)
-    answer = {
-        "tiny": asdict(tiny),
-        "tiny_figures": figures(whole, facts, model_type, "float32").to_dict(),
-        "inputs": {key: dict(value) for key, value in recipe.inputs.items()},
-        "real": None,
-        "whose": "",
-        "no_real": "",
-    }
-    if real:
-        try:
-            counted, answer["whose"] = real_figures(name, recipe, facts, precision)
-            answer["real"] = counted.to_dict()
-        except Exception as error:  # whatever a constructor raises, it is why there are no figures
-            answer["no_real"] = f"{type(error).__name__}: {one_line(str(error))}"
-    return answer
-
-
-def _require_batch(arrays: Mapping[str, Any]) -> None:
     sizes = {one.shape[0] if one.ndim else None for one in arrays.values()}
     if len(sizes) != 1 or None in sizes:
         raise ValueError("not all of its inputs have the batch as their first axis, so that copies can't share them")
+    real, whose, no_real = None, "", ""
+    try:
+        counted, whose = real_figures(name, recipe, facts, precision)
+        real = counted.to_dict()
+    except Exception as error:  # whatever a constructor raises, it is why there are no figures
+        no_real = f"{type(error).__name__}: {one_line(str(error))}"
+    return {
+        "tiny": asdict(tiny),
+        "tiny_figures": figures(whole, facts, model_type, "float32").to_dict(),
+        "inputs": {key: dict(value) for key, value in recipe.inputs.items()},
+        "real": real,
+        "whose": whose,
+        "no_real": no_real,
+    }
 
 
 def real_figures(name: str, recipe: Recipe, facts: Mapping[str, Any], precision: str) -> tuple[ModelFigures, str]:
@@ -132,15 +181,13 @@ def figures(whole: torch.nn.Module, facts: Mapping[str, Any], name: str, precisi
     for own, parameter in whole.named_parameters(remove_duplicate=False):
         size = parameter.numel() * width
         divided = size if own in dims else 0
-        if facts["layers"] and own.startswith(f"{facts['layers']}."):
-            place = int(own.removeprefix(f"{facts['layers']}.").partition(".")[0])
-            layers[place] += size
-            split[place] += divided
-            continue
-        first = any(own.startswith(f"{module}.") for module in facts["before"])
-        side = "before" if first else "after"
-        ends[side] += size
-        split_ends[side] += divided
+        side = side_of(own, facts)
+        if isinstance(side, int):
+            layers[side] += size
+            split[side] += divided
+        else:
+            ends[side] += size
+            split_ends[side] += divided
     plan = plan_of(whole)
     return ModelFigures(
         name=name,
@@ -177,14 +224,12 @@ def _divided(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str,
     return found
 
 
-def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {}
-    for name in asked["names"]:
-        try:
-            said[name] = subject(name, asked["precision"], asked["real"])
-        except Exception as error:  # whatever a model raises is why it can't be put on a mesh
-            said[name] = {"why": f"{type(error).__name__}: {one_line(str(error))}"}
-    return said
+def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        return _told(asked["name"], asked["precision"])
+    except Exception as error:  # whatever a model raises is why it can't be put on a mesh
+        why = f"{type(error).__name__}: {one_line(str(error))}"
+        raise ModelError(f"{echo(asked['name'])} can't be put on a mesh", why=why) from error
 
 
 if __name__ == "__main__":
