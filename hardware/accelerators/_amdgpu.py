@@ -14,7 +14,6 @@ from ._drivers import Card, DriverFiles, driver_version, read_card
 from ._figures import (
     Extra,
     celsius,
-    drawn,
     generation_of,
     given,
     number,
@@ -24,6 +23,7 @@ from ._figures import (
     share,
     size,
     text,
+    watts,
 )
 from ._pci import AMD_VENDOR_ID, pci_name
 from .base import AcceleratorInfo
@@ -164,9 +164,8 @@ class AmdgpuSource(DriverFiles[AmdCard]):
             sorted(found, key=lambda card: (card.agent is None, card.agent.node if card.agent else 0, card.address))
         )
 
-    def temperature(self, index: int) -> Reading[float]:
-        card = self.card(index)
-        if card is None or card.hwmon is None:
+    def temperature(self, card: AmdCard) -> Reading[float]:
+        if card.hwmon is None:
             return Reading(value=None, reason="no sensor of the card is there")
         sensors: dict[str, float] = {}
         for position, usual in ((1, "edge"), (2, "junction"), (3, "mem")):
@@ -174,38 +173,28 @@ class AmdgpuSource(DriverFiles[AmdCard]):
             if told is not None:
                 sensors[self.machine.text(f"{card.hwmon}/temp{position}_label") or usual] = told
         found = next((sensors[name] for name in ("edge", "junction", "mem") if name in sensors), None)
-        return given(None if found is None else celsius(found / 1000), "no sensor of the card answers")
+        return given(celsius(found, per=1000), "no sensor of the card answers")
 
-    def memory(self, index: int) -> Reading[dict[str, int]]:
-        card = self.card(index)
-        if card is None:
-            return self.gone(index)
+    def memory(self, card: AmdCard) -> Reading[dict[str, int]]:
         which = pool(self.machine, card)
         total = size(self.machine.text(f"{card.path}/mem_info_{which}_total"))
         used = number(self.machine.text(f"{card.path}/mem_info_{which}_used"))
         return given(share(total, None if used is None else int(used)), "amdgpu doesn't report used memory")
 
-    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
-        card = self.card(index)
-        if card is None:
-            return self.gone(index)
+    def utilization(self, card: AmdCard) -> Reading[dict[str, float | None]]:
         compute, memory = (percent(self.machine.text(f"{card.path}/{name}_busy_percent")) for name in ("gpu", "mem"))
         return rates(compute, memory, "amdgpu doesn't report the load of this card")
 
-    def power(self, index: int) -> Reading[float]:
-        card = self.card(index)
-        if card is None or card.hwmon is None:
+    def power(self, card: AmdCard) -> Reading[float]:
+        if card.hwmon is None:
             return Reading(value=None, reason="no sensor of the card is there")
-        found = (positive(self.machine.text(f"{card.hwmon}/power1_{name}")) for name in ("average", "input"))
-        microwatts = next((one for one in found if one is not None), None)
-        return given(drawn(None if microwatts is None else microwatts / 1e6), "the card has no sensor of power")
+        told = (watts(self.machine.text(f"{card.hwmon}/power1_{name}"), per=1e6) for name in ("average", "input"))
+        return given(next(filter(None, told), None), "the card has no sensor of power")
 
     def described(self, index: int, card: AmdCard) -> AcceleratorInfo:
         read = self.machine.text
-        cap = None if card.hwmon is None else positive(read(f"{card.hwmon}/power1_cap"))
-        extra = self.extra(card)
-        if cap is not None:
-            extra["power_limit_w"] = cap / 1e6
+        cap = positive(read(f"{card.hwmon}/power1_cap"), per=1e6)
+        extra = self.extra(card) | ({} if cap is None else {"power_limit_w": cap})
         vram = size(read(f"{card.path}/mem_info_vram_total"))
         if vram is None:
             extra["reason"] = "amdgpu doesn't report the memory of this card"

@@ -9,7 +9,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from ..machine import Machine, Reading
 from ._figures import Extra, given, pci_address, text
@@ -116,8 +116,7 @@ class DriverFiles(Source, Generic[AnyCard]):
         """The device at an address on the bus."""
         return next((card for card in self.every() if card.address == address), None)
 
-    def card(self, index: int) -> AnyCard | None:
-        """The device of this index; `None` if it is gone."""
+    def handle(self, index: int) -> AnyCard | None:
         cards = self.cards()
         return cards[index] if index < len(cards) else None
 
@@ -129,17 +128,13 @@ class DriverFiles(Source, Generic[AnyCard]):
         return given(listed or None, "the driver has no device")
 
     def describe(self, index: int) -> AcceleratorInfo:
-        card = self.card(index)
+        card = self.handle(index)
         if card is not None:
             return self.described(index, card)
-        extra: Extra = {"reason": self.gone(index).reason}
+        extra: Extra = {"reason": f"device {index} isn't there any more"}
         return AcceleratorInfo(
             vendor=self.VENDOR, device_type=self.DEVICE_TYPE, model="unknown", index=index, extra_info=extra
         )
-
-    def gone(self, index: int) -> Reading[Any]:
-        """No figure, as the device was taken away since it was counted."""
-        return Reading(value=None, reason=f"device {index} isn't there any more")
 
     def extra(self, card: AnyCard) -> Extra:
         """Where a device is on the bus, what it is, and what is in the way of using it."""

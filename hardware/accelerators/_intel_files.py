@@ -12,24 +12,12 @@ import time
 
 from ..machine import Machine, Reading
 from ._drivers import Card, DriverFiles, driver_version, read_card
-from ._figures import Extra, celsius, drawn, generation_of, given, number, positive, rates, share, size
+from ._figures import Extra, celsius, generation_of, given, number, positive, rates, share, size, throttling, watts
 from ._pci import INTEL_VENDOR_ID, pci_name
 from .base import AcceleratorInfo
 
 _DRM, _ACCEL = "/sys/class/drm", "/sys/class/accel"
 _BETWEEN_SAMPLES_S = 0.05
-
-THROTTLE_FILES = {
-    "pl1": "power_limit",
-    "pl2": "power_limit",
-    "pl4": "current_limit",
-    "thermal": "thermal",
-    "prochot": "thermal",
-    "ratl": "reliability",
-    "vr_thermalert": "thermal",
-    "vr_tdc": "current_limit",
-}
-"""What the drivers' names mean: sustained and burst power, peak current, running average of the temperature."""
 
 
 def _growth(machine: Machine, path: str) -> float | None:
@@ -77,45 +65,35 @@ class IntelGpuFiles(_IntelFiles):
         """Cards first: the integrated one is not the first where its number isn't."""
         return tuple(sorted(self.found(_DRM, r"card\d+", "i915", "xe"), key=integrated))
 
-    def temperature(self, index: int) -> Reading[float]:
-        card = self.card(index)
-        if card is None or card.hwmon is None:
+    def temperature(self, card: Card) -> Reading[float]:
+        if card.hwmon is None:
             return Reading(value=None, reason="the driver has no sensor of temperature for it")
         sensors = {self.machine.text(f"{card.hwmon}/temp{one}_label") or "": one for one in (3, 2, 1)}
         chosen = sensors.get("pkg", sensors.get("", next(iter(sensors.values()))))
-        millidegrees = number(self.machine.text(f"{card.hwmon}/temp{chosen}_input"))
-        return given(
-            None if millidegrees is None else celsius(millidegrees / 1000),
-            "the driver has no sensor of temperature for it",
-        )
+        millidegrees = self.machine.text(f"{card.hwmon}/temp{chosen}_input")
+        return given(celsius(millidegrees, per=1000), "the driver has no sensor of temperature for it")
 
-    def memory(self, index: int) -> Reading[dict[str, int]]:
-        card = self.card(index)
-        if card is None:
-            return self.gone(index)
+    def memory(self, card: Card) -> Reading[dict[str, int]]:
         total, free = self._memory(card), number(self.machine.text(f"{card.folder}/lmem_avail_bytes"))
         used = None if total is None or free is None else int(total - free)
         return given(share(total, used), f"{card.driver} doesn't report used memory in its files")
 
-    def power(self, index: int) -> Reading[float]:
-        card = self.card(index)
-        if card is None or card.hwmon is None:
+    def power(self, card: Card) -> Reading[float]:
+        if card.hwmon is None:
             return Reading(value=None, reason="the driver has no sensor of power for it")
         microjoules = _growth(self.machine, f"{card.hwmon}/energy1_input")
-        return given(drawn(None if microjoules is None else microjoules / 1e6), "the driver counts no energy for it")
+        return given(watts(microjoules, per=1e6) or None, "the driver counts no energy for it")
 
-    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
+    def utilization(self, card: Card) -> Reading[dict[str, float | None]]:
         return Reading(value=None, reason="i915 and xe don't report load in their files; Level Zero does, to root")
 
-    def throttle(self, index: int) -> Reading[tuple[str, ...]]:
-        card = self.card(index)
-        if card is None:
-            return self.gone(index)
+    def throttle(self, card: Card) -> Reading[tuple[str, ...]]:
+        names = throttling("intel_files")
         # i915, and xe before and since Linux 6.13
         for pattern in ("gt/gt0/throttle_reason_{}", "device/tile0/gt0/freq0/throttle/reason_{}"):
-            states = {name: self.machine.number(f"{card.folder}/{pattern.format(name)}") for name in THROTTLE_FILES}
+            states = {name: self.machine.number(f"{card.folder}/{pattern.format(name)}") for name in names}
             if any(state is not None for state in states.values()):
-                active = (THROTTLE_FILES[name] for name, state in states.items() if state == 1)
+                active = (names[name] for name, state in states.items() if state == 1)
                 return Reading(value=tuple(dict.fromkeys(active)))
         return Reading(value=None, reason=f"{card.driver} doesn't report its throttling")
 
@@ -124,9 +102,8 @@ class IntelGpuFiles(_IntelFiles):
 
     def described(self, index: int, card: Card) -> AcceleratorInfo:
         memory, extra = self._memory(card), self.extra(card)
-        cap = None if card.hwmon is None else positive(self.machine.text(f"{card.hwmon}/power1_max"))
-        if cap is not None:
-            extra["power_limit_w"] = cap / 1e6
+        cap = positive(self.machine.text(f"{card.hwmon}/power1_max"), per=1e6)
+        extra |= {} if cap is None else {"power_limit_w": cap}
         if memory is None and "reason" not in extra:
             own = "it has no memory of its own and uses the machine's"
             extra["reason"] = (
@@ -155,10 +132,7 @@ class IntelNpuFiles(_IntelFiles):
     def look(self) -> tuple[Card, ...]:
         return tuple(self.found(_ACCEL, r"accel\d+", "intel_vpu"))
 
-    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
-        card = self.card(index)
-        if card is None:
-            return self.gone(index)
+    def utilization(self, card: Card) -> Reading[dict[str, float | None]]:
         busy = _growth(self.machine, f"{card.path}/npu_busy_time_us")
         compute = None if busy is None else min(100.0, busy / 1e6 * 100)
         return rates(compute, None, "this version of intel_vpu doesn't report load (Linux 6.11 and later do)")

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
-from ..errors import UsageError, echo
-from ..machine import Library, Machine, Reading, Tool
+from ..machine import Library, Machine, Reading
 from ..software import package_versions
 from ._figures import counted
 from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
@@ -30,7 +31,8 @@ from .base import (
     says_simulated,
 )
 
-Device = TypeVar("Device")
+_FRESH_S = 0.5
+"""Metrics that are read together come from one run of a program."""
 
 _OPENING = "opening"
 """The question that is no function of a library: the state of library and driver, and why it doesn't start."""
@@ -40,20 +42,28 @@ _OPENING = "opening"
 class Opening:
     """What came of starting a library; `reason` is empty where it answers."""
 
-    library: LibraryState
-    driver: DriverState
+    library: LibraryState = LibraryState.OK
+    driver: DriverState = DriverState.OK
     reason: str = ""
+
+
+def no_library(reason: str) -> Opening:
+    """What came of it where the library, or its binding, can't be loaded."""
+    return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
 
 
 class OpenedOnce(Library):
     """A library that is started on the first question, and remembers what came of that until `close`.
 
-    `_lock` is held while it is started and given back.
+    `_lock` is held while it is started and given back. Questions are `count`, and others with the index of a device
+    first.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._opening: Opening | None = None
+        self._binding: Any = None
+        self._handles: Sequence[Any] = ()
 
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
         with self._lock:
@@ -67,51 +77,67 @@ class OpenedOnce(Library):
     def close(self) -> str:
         with self._lock:
             opened, self._opening = self._opening, None
-            return "" if opened is None or opened.reason else self._stop()
+            binding, self._binding, self._handles = self._binding, None, ()
+            if opened is None or opened.reason:
+                return ""
+            try:
+                self._stop(binding)
+            except Exception as error:  # a binding may raise anything
+                return said(error)
+            return ""
 
     @abstractmethod
     def _start(self) -> Opening:
-        """Load and start the library."""
+        """Load and start the library; where it answers, its binding and the handles of its devices are kept."""
 
-    @abstractmethod
-    def _stop(self) -> str:
-        """Give the library back, which was started; the reason if that failed."""
+    def _stop(self, binding: Any) -> None:
+        """Give the library back, which was started."""
 
-    @abstractmethod
+    def _call(self, binding: Any, handle: Any, function: str, *arguments: Any) -> Any:
+        """Ask the started library of a device. What is raised becomes the reason why there is no answer."""
+        raise LookupError(f"{self.NAME} isn't asked for it")
+
     def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
-        """The answer of one function of the library, which was started."""
+        binding, handles = self._binding, self._handles
+        if binding is None:
+            return Reading(value=None, reason=f"{self.NAME} was given back while it was asked")
+        if function == "count":
+            return Reading(value=len(handles))
+        try:
+            return Reading(value=self._call(binding, handles[arguments[0]], function, *arguments[1:]))
+        except IndexError:
+            return Reading(value=None, reason=f"{self.NAME} lists {len(handles)} devices")
+        except Exception as error:  # as above
+            return Reading(value=None, reason=f"{function}: {said(error)}")
 
 
-class Telemetry(ABC, Generic[Device]):
-    """The metrics of one device: a figure, or the reason why there is none."""
-
-    def temperature(self, device: Device, /) -> Reading[float]:
-        """°C."""
-        return self._silent(device, "temperature")
-
-    def memory(self, device: Device, /) -> Reading[dict[str, int]]:
-        """`total`, `used` and `free` in bytes."""
-        return self._silent(device, "used memory")
-
-    def utilization(self, device: Device, /) -> Reading[dict[str, float | None]]:
-        """`compute` and `memory` in percent; one that isn't told is `None`."""
-        return self._silent(device, "utilization")
-
-    def power(self, device: Device, /) -> Reading[float]:
-        """W."""
-        return self._silent(device, "power")
-
-    def throttle(self, device: Device, /) -> Reading[tuple[str, ...]]:
-        """Why the clocks are held down; empty if they aren't."""
-        return self._silent(device, "throttling")
-
-    @abstractmethod
-    def _silent(self, device: Device, what: str) -> Reading[Any]:
-        """No figure, and why."""
+def said(error: Exception) -> str:
+    """One line of an error of a binding, whose own text may have several."""
+    information = getattr(error, "err_info", None)
+    return str(information) if information else " ".join(f"{type(error).__name__}: {error}".split())
 
 
-class Source(Telemetry[int]):
-    """One way to read a vendor's devices. Devices are numbered from 0 in an order that the source keeps."""
+def plain(value: Any) -> Any:
+    """Tables, lists, numbers and texts of what a binding gives: structures of ctypes are tables, bytes are text."""
+    if hasattr(value, "_fields_"):
+        return {name: plain(getattr(value, name)) for name, *_ in value._fields_}
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple) or hasattr(value, "_length_"):
+        return [plain(one) for one in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, Enum):
+        return value.value
+    return value if isinstance(value, str | int | float) or value is None else str(value)
+
+
+class Source(ABC):
+    """One way to read a vendor's devices. Devices are numbered from 0 in an order that the source keeps.
+
+    A metric that it reads has a method of the metric's name (`temperature`, `memory`, …), which is given the device's
+    `handle` and returns a `Reading`.
+    """
 
     NAME: ClassVar[str]
     """What a person calls it: `NVML`, `sysfs` …"""
@@ -127,11 +153,19 @@ class Source(Telemetry[int]):
     def describe(self, index: int) -> AcceleratorInfo:
         """All that it tells of one device; what it doesn't tell is `None`."""
 
-    def close(self) -> None:
-        """Give back what it holds."""
+    def handle(self, index: int) -> Any:
+        """What a metric is asked with; `None` for a device that is gone."""
+        return index
 
-    def _silent(self, device: int, what: str) -> Reading[Any]:
-        return Reading(value=None, reason=f"{self.NAME} doesn't report {what}")
+    def told(self, index: int, what: str) -> Reading[Any]:
+        """One metric of a device by its name, or the reason why there is none."""
+        method: Callable[[Any], Reading[Any]] | None = getattr(self, what, None)
+        if (device := self.handle(index)) is None:
+            return Reading(value=None, reason=f"device {index} isn't there any more")
+        return method(device) if method else Reading(value=None, reason=f"{self.NAME} doesn't report {what}")
+
+    def close(self) -> None:  # noqa: B027 - an optional hook
+        """Give back what it holds."""
 
 
 class LibrarySource(Source):
@@ -277,8 +311,7 @@ class SourcedAccelerators(AcceleratorBackend):
         for source in sources:
             count = source.count().value or 0
             if 0 <= left < count:
-                method: Callable[[int], Reading[Any]] = getattr(source, what)
-                return method(left)
+                return source.told(left, what)
             left -= count
         raise self.no_such(index, index - left)
 
@@ -295,19 +328,26 @@ def _described(source: Source, index: int) -> AcceleratorInfo:
     return replace(info, simulated=says_simulated(info.model, info.driver_version))
 
 
-class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):
-    """A vendor that finds its devices once; those with an index are the driver's, numbered from 0."""
+class ListedAccelerators(AcceleratorBackend):
+    """A vendor that finds its devices once; those with an index are the driver's, numbered from 0.
+
+    A metric that it reads has a method of the metric's name, which is given the device and returns a `Reading`.
+    """
 
     def __init__(self, machine: Machine | None = None) -> None:
         super().__init__(machine)
         self._devices: tuple[AcceleratorInfo, ...] | None = None
-        self._tools: dict[tuple[str, ...], Tool] = {}
+        self._printed: dict[tuple[str, ...], tuple[float, Reading[str]]] = {}
         self._lock = threading.RLock()
 
-    def tool(self, *words: str, keep: bool = False) -> Tool:
-        """The one `Tool` of a command."""
+    def printed(self, *words: str, keep: bool = False) -> Reading[str]:
+        """What a command prints; it runs again only where the last answer is older than half a second."""
         with self._lock:
-            return self._tools.setdefault(words, Tool(self.machine, *words, keep=keep))
+            at, told = self._printed.get(words, (0.0, None))
+            if told is None or not (keep or time.monotonic() - at <= _FRESH_S):
+                told = self.machine.run(*words)
+                self._printed[words] = (time.monotonic(), told)
+            return told
 
     @abstractmethod
     def find(self) -> tuple[AcceleratorInfo, ...]:
@@ -341,8 +381,8 @@ class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):
         devices = self.driven()
         if not 0 <= index < len(devices):
             raise self.no_such(index, len(devices))
-        method: Callable[[AcceleratorInfo], Reading[Any]] = getattr(self, what)
-        return method(devices[index])
+        method: Callable[[AcceleratorInfo], Reading[Any]] | None = getattr(self, what, None)
+        return method(devices[index]) if method else self._silent(devices[index], what)
 
     def obstacles(self) -> list[str]:
         """What is in the way of using devices, one reason for each that has one."""
@@ -350,18 +390,6 @@ class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):
 
     def _silent(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
         return Reading(value=None, reason=f"nothing known here tells the {what} of {device.model}")
-
-    def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
-        if not self.DEVICE_STRINGS:
-            raise UsageError(
-                f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
-                fix="No framework known here names one: whole models are compiled for them.",
-            )
-        return super().get_framework_device_string(device_id, framework)
-
-    def no_name(self, framework: str, device: AcceleratorInfo, instead: str) -> UsageError:
-        """The error for a device that no framework of the five names, with what drives it instead."""
-        return UsageError(f"{framework} has no name for {device.model}", fix=instead)
 
 
 class Packages(Library):

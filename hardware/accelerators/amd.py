@@ -13,9 +13,7 @@ import importlib.util
 import io
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,11 +31,12 @@ from ._figures import (
     share,
     size,
     text,
+    throttling,
     without,
 )
 from ._pci import AMD_VENDOR_ID
-from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState
+from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators, no_library, plain, said
+from .base import AcceleratorInfo, DriverState
 
 if TYPE_CHECKING:
     from ._amdgpu import AmdCard, AmdgpuSource
@@ -58,16 +57,6 @@ _VRAM_TYPES = {1: "HBM", 2: "HBM", 3: "HBM", 4: "HBM", 5: "HBM", 10: "DDR", 11: 
 )
 """amdsmi.h, amdsmi_vram_type_t. A fifth HBM is of later versions."""
 
-_VIOLATIONS = {
-    "prochot_thrm": "thermal",
-    "socket_thrm": "thermal",
-    "vr_thrm": "thermal",
-    "hbm_thrm": "thermal",
-    "ppt_pwr": "power_limit",
-    "gfx_clk_below_host_limit": "clock_below_limit",
-}
-"""Violations of a limit, by what follows `active_` (amdsmi.h, amdsmi_violation_status_t)."""
-
 _MICRO = 100_000
 """Limits of power above this are in µW, as since ROCm 6.4; before they were in W."""
 
@@ -79,54 +68,32 @@ class Amdsmi(OpenedOnce):
     """
 
     NAME = "amdsmi"
-    _binding: Any = None
-    _handles: Sequence[Any] = ()
 
-    def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
-        binding, handles = self._binding, self._handles
-        if binding is None:
-            return Reading(value=None, reason="amdsmi was given back while it was asked")
-        if function == "count":
-            return Reading(value=len(handles))
+    def _call(self, binding: Any, handle: Any, function: str, *arguments: Any) -> Any:
         call = getattr(binding, function, None)
         if call is None:
-            return Reading(value=None, reason=f"this version of amdsmi has no {function}")
-        try:
-            handle, *rest = arguments
-            kinds = zip(_ENUMS.get(function, ()), rest, strict=True)
-            return Reading(
-                value=_plain(call(handles[handle], *(getattr(binding, kind)[name] for kind, name in kinds)))
-            )
-        except IndexError:
-            return Reading(value=None, reason=f"amdsmi lists {len(handles)} devices")
-        except Exception as error:  # the binding has a class of its own for each error, and decodes texts besides
-            return Reading(value=None, reason=f"{function}: {_said(error)}")
+            raise LookupError(f"this version of amdsmi has no {function}")
+        kinds = zip(_ENUMS.get(function, ()), arguments, strict=True)
+        return plain(call(handle, *(getattr(binding, kind)[name] for kind, name in kinds)))
 
-    def _stop(self) -> str:
-        binding, self._binding, self._handles = self._binding, None, ()
-        try:
-            binding.amdsmi_shut_down()
-        except Exception as error:  # as above
-            return _said(error)
-        return ""
+    def _stop(self, binding: Any) -> None:
+        binding.amdsmi_shut_down()
 
     def _start(self) -> Opening:
         file = _library_file()
         if file is None:
-            reason = f"AMD's library {_FILE} can't be loaded; it comes with ROCm (package amd-smi-lib)"
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+            return no_library(f"AMD's library {_FILE} can't be loaded; it comes with ROCm (package amd-smi-lib)")
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 self._binding = _binding(file)
         except Exception as error:  # see the module's text: anything may come of this import
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=_no_binding(error))
+            return no_library(_no_binding(error))
         try:
             self._binding.amdsmi_init()
             self._handles = list(self._binding.amdsmi_get_processor_handles())
         except Exception as error:  # as above
-            driver, reason = _refused(error)
-            return Opening(library=LibraryState.OK, driver=driver, reason=reason)
-        return Opening(library=LibraryState.OK, driver=DriverState.OK)
+            return _refused(error)
+        return Opening()
 
 
 def _roots() -> list[Path]:
@@ -168,30 +135,13 @@ def _no_binding(error: Exception) -> str:
     )
 
 
-def _refused(error: Exception) -> tuple[DriverState, str]:
+def _refused(error: Exception) -> Opening:
     driver, advice = {
         _DRIVER_NOT_LOADED: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
         _NO_DRIVER: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
         _NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/kfd and /dev/dri/renderD*? Join group render"),
     }.get(getattr(error, "err_code", None) or 0, (DriverState.UNKNOWN, "amd-smi may tell more"))
-    return driver, f"amdsmi doesn't start: {_said(error)} ({advice})"
-
-
-def _said(error: Exception) -> str:
-    """One line of an error of the binding, whose own text has several."""
-    information = getattr(error, "err_info", None)
-    return str(information) if information else " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def _plain(value: Any) -> Any:
-    """Tables, lists, numbers and texts of what the binding gives."""
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, Enum):
-        return value.value
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
+    return Opening(driver=driver, reason=f"amdsmi doesn't start: {said(error)} ({advice})")
 
 
 class AmdsmiSource(LibrarySource):
@@ -358,10 +308,11 @@ class AmdAccelerators(SourcedAccelerators):
 
 def violation_reasons(status: dict[str, Any]) -> tuple[str, ...] | None:
     """Names of the limits that hold the clocks down now; `None` where the device tells of none of them."""
-    states = {name: status.get(f"active_{name}") for name in _VIOLATIONS}
+    names = throttling("amd_violations")
+    states = {name: status.get(f"active_{name}") for name in names}
     if not any(isinstance(state, bool) for state in states.values()):
         return None
-    return tuple(dict.fromkeys(_VIOLATIONS[name] for name, state in states.items() if state is True))
+    return tuple(dict.fromkeys(names[name] for name, state in states.items() if state is True))
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:

@@ -10,10 +10,11 @@ import re
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ..errors import UsageError
 from ..machine import Reading
 from ..system.memory import read_memory
 from ..values import after, data_file, inside, tables, whole, words
-from ._figures import milliwatts, percent
+from ._figures import percent, watts
 from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
@@ -43,7 +44,7 @@ class AppleAccelerators(ListedAccelerators):
             return self._elsewhere()
         found = self.driven()
         profile = self._profile()
-        registry = self.tool(*_REGISTRY, "AGXAccelerator").text()
+        registry = self.printed(*_REGISTRY, "AGXAccelerator")
         reason, driver = "", DriverState.UNKNOWN
         if found:
             hardware = HardwareState.PRESENT
@@ -68,7 +69,7 @@ class AppleAccelerators(ListedAccelerators):
             return ()
         chips = [one for one in self._displays() if _is_apples(one)]
         found = [self._describe_gpu(one) for one in chips]
-        engine = self.tool(*_REGISTRY, "H11ANEIn", keep=True).text().value or ""
+        engine = self.printed(*_REGISTRY, "H11ANEIn", keep=True).value or ""
         if found and re.search(r"<class H11ANE", engine):
             found.append(self._describe_engine(engine))
         return tuple(found)
@@ -78,15 +79,16 @@ class AppleAccelerators(ListedAccelerators):
         if framework.lower() in self.DEVICE_STRINGS and 0 <= device_id < len(devices):
             device = devices[device_id]
             if device.device_type == _NEURAL_ENGINE and framework.lower() != "onnxruntime":
-                raise self.no_name(
-                    framework, device, "Core ML drives it: ONNX Runtime's CoreMLExecutionProvider does."
+                raise UsageError(
+                    f"{framework} has no name for {device.model}",
+                    fix="Core ML drives it: ONNX Runtime's CoreMLExecutionProvider does.",
                 )
         return super().get_framework_device_string(device_id, framework)
 
     def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float | None]]:
         if device.device_type == _NEURAL_ENGINE:
             return Reading(value=None, reason="macOS doesn't report the utilization of the Neural Engine")
-        told = self.tool(*_REGISTRY, "AGXAccelerator").text()
+        told = self.printed(*_REGISTRY, "AGXAccelerator")
         compute = percent(_property("Device Utilization %", told.value))
         if compute is None:
             return Reading(value=None, reason=told.reason or "ioreg doesn't report utilization")
@@ -96,7 +98,7 @@ class AppleAccelerators(ListedAccelerators):
         """`used` is what the GPU holds of the unified memory, `free` what nobody holds: the rest is the system's."""
         if device.device_type == _NEURAL_ENGINE:
             return Reading(value=None, reason="the Neural Engine works in the unified memory; none of it is its own")
-        told, memory = self.tool(*_REGISTRY, "AGXAccelerator").text(), read_memory(self.machine)
+        told, memory = self.printed(*_REGISTRY, "AGXAccelerator"), read_memory(self.machine)
         total, free = memory.total_bytes, memory.available_bytes
         used = whole(_property("In use system memory", told.value))
         if total is None or used is None or free is None or used + free > total:
@@ -107,15 +109,15 @@ class AppleAccelerators(ListedAccelerators):
         return Reading(value=None, reason="macOS doesn't report the temperature of the GPU or the Neural Engine")
 
     def power(self, device: AcceleratorInfo) -> Reading[float]:
-        told = self.tool(*_POWER).text()
+        told = self.printed(*_POWER)
         label = "ANE Power:" if device.device_type == _NEURAL_ENGINE else "GPU Power:"
-        power = milliwatts(after(label, told.value or ""))
+        power = watts(after(label, told.value or ""), per=1000)
         if power is None:
             return Reading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
         return Reading(value=power)
 
     def throttle(self, device: AcceleratorInfo) -> Reading[tuple[str, ...]]:
-        told = self.tool(*_POWER).text()
+        told = self.printed(*_POWER)
         level = after("Current pressure level:", told.value or "")
         if level is None:
             return Reading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")

@@ -30,6 +30,8 @@ __all__ = [
     "says_simulated",
 ]
 
+_NO_NAMES = "No framework known here names one: whole models are compiled for them."
+
 DEVICE_TYPES = ("gpu", "npu", "tpu", "lpu", "wse")
 
 
@@ -223,9 +225,10 @@ class AcceleratorBackend(ABC):
         pattern = patterns.get(framework.lower())
         if pattern is None:
             known = tuple(patterns)
+            listed = f"Known: {', '.join(known)}." if known else _NO_NAMES
             raise UsageError(
                 f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
-                fix=" ".join(filter(None, [did_you_mean(framework, known), f"Known: {', '.join(known)}."])),
+                fix=" ".join(filter(None, [did_you_mean(framework, known), listed])),
             )
         return pattern.format(index=index)
 

@@ -85,7 +85,7 @@ class GoogleAccelerators(ListedAccelerators):
 
     def _running(self, device: AcceleratorInfo) -> Reading[tuple[int, int, float]]:
         """Used and total memory in bytes and the duty cycle in percent, of a chip that a program computes on."""
-        told = self.tool("tpu-info").text()
+        told = self.printed("tpu-info")
         rows, chips = read_usage(told.value), self.driven()
         if len(rows) != len(chips):
             why = told.reason or "tpu-info tells it only while a program computes on the TPU"

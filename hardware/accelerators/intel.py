@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +9,6 @@ from ..machine import Reading
 from ._figures import (
     bits_named,
     celsius,
-    drawn,
     generation,
     given,
     memory_kind,
@@ -21,28 +18,15 @@ from ._figures import (
     share,
     size,
     text,
+    watts,
     without,
 )
 from ._pci import INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
-from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState
+from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators, no_library
+from .base import AcceleratorInfo, DriverState
 
 if TYPE_CHECKING:
     from ._intel_files import IntelGpuFiles
-
-THROTTLE_REASONS = {
-    0x001: "power_limit",
-    0x002: "power_limit",
-    0x004: "current_limit",
-    0x008: "thermal",
-    0x010: "power_supply",
-    0x020: "sw_range",
-    0x040: "hw_range",
-    0x080: "voltage",
-    0x100: "thermal",
-    0x200: "power_limit",
-}
-"""Level Zero's bits (zes_freq_throttle_reason_flags_t)."""
 
 _GPU_SENSOR, _GLOBAL_SENSOR = 1, 0
 _ENGINES_ALL, _ENGINES_COMPUTE = 0, 1
@@ -55,63 +39,38 @@ class LevelZero(OpenedOnce):
     The binding raises `OSError` while it is imported where libze_loader.so.1 is missing; on Linux it looks for it in
     /usr/lib/x86_64-linux-gnu alone.
 
-    Questions: `count`, and with an index `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
+    Questions of a device: `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
     """
 
     NAME = "levelzero"
-    _zes: Any = None
-    _devices: Sequence[Any] = ()
 
-    def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
-        from ._levelzero import QUESTIONS, LevelZeroError
+    def _call(self, binding: Any, handle: Any, function: str, *arguments: Any) -> Any:
+        from ._levelzero import QUESTIONS
 
-        zes, devices = self._zes, self._devices
-        if zes is None:
-            return Reading(value=None, reason="Level Zero was given back while it was asked")
-        if function == "count":
-            return Reading(value=len(devices))
-        question = QUESTIONS.get(function)
-        if question is None:
-            return Reading(value=None, reason=f"Level Zero isn't asked for {function}")
-        try:
-            return Reading(value=question(zes, devices[arguments[0]]))
-        except IndexError:
-            return Reading(value=None, reason=f"Level Zero lists {len(devices)} devices")
-        except (LevelZeroError, AttributeError, OSError, ctypes.ArgumentError) as error:  # or a loader of another age
-            return Reading(value=None, reason=f"Level Zero, {function}: {error}")
-
-    def _stop(self) -> str:
-        # Sysman has no function that ends it; the handles are valid as long as the process.
-        self._zes, self._devices = None, ()
-        return ""
+        return QUESTIONS[function](binding, handle)
 
     def _start(self) -> Opening:
         try:
             import pyzes
         except ImportError as error:
-            reason = f"the Python package pyzes can't be imported ({error}): pip install pyzes"
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+            return no_library(f"the Python package pyzes can't be imported ({error}): pip install pyzes")
         except Exception as error:  # an OSError on Linux, a plain Exception on Windows
-            reason = (
-                f"the Level Zero loader can't be loaded ({error}); it comes with the package libze1 or level-zero"
-            )
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+            package = "it comes with the package libze1 or level-zero"
+            return no_library(f"the Level Zero loader can't be loaded ({error}); {package}")
         from ._levelzero import LevelZeroError, gpus
 
         result = pyzes.zesInit(0)
         if result != pyzes.ZE_RESULT_SUCCESS:
-            state, reason = _refused(pyzes, result)
-            return Opening(library=LibraryState.OK, driver=state, reason=reason)
+            return _refused(pyzes, result)
         try:
-            self._devices = gpus(pyzes)
+            self._handles = gpus(pyzes)
         except LevelZeroError as error:
-            reason = f"Level Zero lists no device: {error}"
-            return Opening(library=LibraryState.OK, driver=DriverState.UNKNOWN, reason=reason)
-        self._zes = pyzes
-        return Opening(library=LibraryState.OK, driver=DriverState.OK)
+            return Opening(driver=DriverState.UNKNOWN, reason=f"Level Zero lists no device: {error}")
+        self._binding = pyzes
+        return Opening()
 
 
-def _refused(zes: Any, result: int) -> tuple[DriverState, str]:
+def _refused(zes: Any, result: int) -> Opening:
     from ._levelzero import name_of
 
     driver, advice = {
@@ -119,7 +78,7 @@ def _refused(zes: Any, result: int) -> tuple[DriverState, str]:
         _NO_DEPENDENCY: (DriverState.UNKNOWN, "is the package intel-level-zero-gpu or libze-intel-gpu1 installed?"),
         _UNINITIALISED: (DriverState.MISSING, "no driver of Level Zero found a device: is i915 or xe loaded?"),
     }.get(result & 0xFFFFFFFF, (DriverState.UNKNOWN, "xpu-smi may tell more"))
-    return driver, f"Level Zero doesn't start: {name_of(zes, result)} ({advice})"
+    return Opening(driver=driver, reason=f"Level Zero doesn't start: {name_of(zes, result)} ({advice})")
 
 
 class LevelZeroSource(LibrarySource):
@@ -142,7 +101,7 @@ class LevelZeroSource(LibrarySource):
         position = cards.index(address) if address in cards else None
         if position is None:
             return told
-        found: Reading[Any] = getattr(self._files, what)(position)
+        found = self._files.told(position, what)
         return found if found.value is not None else Reading(value=None, reason=f"{told.reason}; {found.reason}")
 
     def temperature(self, index: int) -> Reading[float]:
@@ -167,8 +126,9 @@ class LevelZeroSource(LibrarySource):
 
     def power(self, index: int) -> Reading[float]:
         told = self.library.ask("power", index)
-        watts = drawn(told.value)
-        return self._or_files(index, given(watts, told.reason or "its energy isn't counted"), "power")
+        return self._or_files(
+            index, given(watts(told.value) or None, told.reason or "its energy isn't counted"), "power"
+        )
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         told = self.library.ask("throttle", index)
@@ -266,4 +226,4 @@ class IntelAccelerators(SourcedAccelerators):
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
     """Level Zero's bit set as names, each once. A bit that a newer version adds is shown as its number."""
-    return bits_named(bits & 0xFFFFFFFF, THROTTLE_REASONS)
+    return bits_named(bits & 0xFFFFFFFF, "level_zero")

@@ -74,11 +74,8 @@ class QualcommAccelerators(ListedAccelerators):
         return f"{devices[device_id].device_type}:0" if 0 <= device_id < len(devices) else name
 
     def temperature(self, device: AcceleratorInfo) -> Reading[float]:
-        if device.device_type == "gpu":
-            thousandths = self.machine.number(f"{_KGSL}/temp")
-            if (degrees := celsius(None if thousandths is None else thousandths / 1000)) is not None:
-                return Reading(value=degrees)
-        return self._silent(device, "temperature")
+        degrees = celsius(self.machine.text(f"{_KGSL}/temp"), per=1000) if device.device_type == "gpu" else None
+        return self._silent(device, "temperature") if degrees is None else Reading(value=degrees)
 
     def memory(self, device: AcceleratorInfo) -> Reading[dict[str, int]]:
         return Reading(value=None, reason=f"{device.model} works in the system's memory")
@@ -111,7 +108,8 @@ class QualcommAccelerators(ListedAccelerators):
 
     def _on_linux(self) -> list[AcceleratorInfo]:
         name, number = _chip(self.machine)
-        shared: Extra = {"unified_memory": True} | ({} if number is None else {"soc_id": number})
+        shared: Extra = {"unified_memory": True}
+        shared |= {} if number is None else {"soc_id": number}
         found: list[AcceleratorInfo] = []
         names = self.machine.names("/dev") or ()
         node = next((one for one in FASTRPC_NODES if one in names), "")

@@ -96,7 +96,7 @@ def test_what_the_hardware_does_not_tell_is_none_and_has_a_reason(with_stub: Run
 import json
 from hardware.accelerators.nvidia import NvidiaAccelerators
 backend = NvidiaAccelerators()
-reading = backend.read(0, "nvmlDeviceGetPowerUsage")
+reading = backend.told(0, "power")
 print(json.dumps([backend.get_power_usage(0), reading.value, reading.reason, backend.get_temperature(0)]))
 """
     power, value, reason, temperature = with_stub(code, SIM_NVML_FAIL="nvmlDeviceGetPowerUsage=3")
@@ -276,7 +276,7 @@ import json
 from hardware.accelerators.nvidia import NvidiaAccelerators
 backend = NvidiaAccelerators()
 print(json.dumps([backend.is_available(), backend.get_device_count(), backend.get_temperature(0),
-                  backend.get_memory_usage(0), backend.read(0, "nvmlDeviceGetName").reason]))
+                  backend.get_memory_usage(0), backend.told(0, "memory").reason]))
 """
     available, count, temperature, memory, reason = python(code)
     assert (available, count, temperature, memory) == (False, 0, None, None)
