@@ -143,7 +143,8 @@ def compare_command(before: Path, after: Path, format_: str, output: Path | None
     \b
     Exit codes: 0 no evidence expires, 1 something differs that makes evidence expire.
     """
-    from .comparison import compare_inventories, comparison_text, load_inventory
+    from .comparison import compare_inventories, comparison_text
+    from .inventory_file import load_inventory
 
     found = compare_inventories(load_inventory(before), load_inventory(after))
     deliver(as_json(found.to_dict()) if format_ == "json" else comparison_text(found), output)

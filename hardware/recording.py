@@ -18,7 +18,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,13 @@ from .evidence.redaction import redact
 from .machine import Library, Machine, Reading
 from .plain_text import one_line
 from .software import HostInfo, TorchBuild
-from .untrusted import is_inside, read_json, read_text, reason_of
+from .untrusted import is_inside, read_json, read_text, reason_of, shape_problem
 from .whole_file import write_whole
 
 INDEX = "machine.json"
 LINES = "sysfs.txt"
 _FORMAT = 1
+_SCHEMA = Path(__file__).parent / "schemas" / "recording.json"
 
 _LONGEST_FILE = 16 * 1024 * 1024
 
@@ -315,8 +316,8 @@ def read_index(folder: Path) -> dict[str, Any]:
         if index.get("format") != _FORMAT:
             found = one_line(repr(index.get("format")), longest=40)
             raise BrokenInput(f"{folder} holds a recording of another format", why=f"{found}, not {_FORMAT}")
-        if wrong := _wrong_in(index):
-            raise ValueError(f"its {wrong} can't be what a machine has")
+        if wrong := shape_problem(index, json.loads(_SCHEMA.read_text(encoding="utf-8"))):
+            raise ValueError(wrong)
     except (OSError, ValueError) as error:
         raise BrokenInput(
             f"{echo(str(folder))} holds no recording of a machine",
@@ -324,36 +325,6 @@ def read_index(folder: Path) -> dict[str, Any]:
             fix="Make one with: python -m hardware doctor --record DIR",
         ) from error
     return index
-
-
-def _wrong_in(index: Mapping[str, Any]) -> str:
-    """The first part of an index that has another shape than a machine's; empty where none has."""
-    host: Any = index.get("host")
-    torch, commands = index.get("torch", {}), index.get("commands", [])
-    if not _holds(host, str) or set(host) != {one.name for one in fields(HostInfo)}:
-        return "host"
-    if not _holds(torch, str | None) or not set(torch) <= {one.name for one in fields(TorchBuild)}:
-        return "torch"
-    for name, kind in (("packages", str | None), ("variables", str), ("links", str), ("nodes", bool)):
-        if not _holds(index.get(name, {}), kind):
-            return name
-    folders = index.get("folders", {})
-    if not _holds(folders, list) or not all(isinstance(one, str) for names in folders.values() for one in names):
-        return "folders"
-    good = isinstance(commands, list) and all(map(_is_command, commands))
-    return "" if good else "commands"
-
-
-def _is_command(value: Any) -> bool:
-    words = value.get("words") if isinstance(value, dict) else None
-    if not isinstance(words, list) or not words:
-        return False
-    return all(isinstance(text, str) for text in (*words, value.get("output", ""), value.get("reason", "")))
-
-
-def _holds(value: Any, kind: Any) -> bool:
-    """Whether a value is a table all of whose values are of a kind."""
-    return isinstance(value, dict) and all(isinstance(one, kind) for one in value.values())
 
 
 class _Remembering(Library):

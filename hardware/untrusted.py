@@ -129,6 +129,17 @@ def read_json(path: Path, *, longest: int, finite: bool = True) -> Any:
     return parsed_json(read_bytes(path, longest=longest), finite=finite)
 
 
+def shape_problem(data: Any, schema: Mapping[str, Any]) -> str:
+    """Which part of `data` hasn't the shape that a JSON schema describes; empty where all of it has."""
+    import jsonschema
+
+    error = next(jsonschema.Draft202012Validator(schema).iter_errors(data), None)
+    if error is None:
+        return ""
+    part = next(iter(error.absolute_path), None)
+    return one_line(error.message, longest=160) if part is None else f"its {part} can't be what a machine has"
+
+
 def reason_of(error: Exception) -> str:
     """Why something couldn't be read, in one line of at most 160 characters, without the path."""
     told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
