@@ -75,8 +75,7 @@ def doctor_command(
     A recording holds what detection read, without serial numbers, names and secrets.
     Exit codes: 0 all that is expected works, 1 something that is present can't be used.
     """
-    from .detection import detect, targets
-    from .doctor.checking import check_targets
+    from .detection import detect, probe_apart, targets
     from .doctor.diagnosis import Health, diagnose_machine, diagnosis_text, with_probes
     from .doctor.remedies import kinds_of
     from .machine import LiveMachine
@@ -91,7 +90,11 @@ def doctor_command(
     diagnosis = diagnose_machine(inventory, targets(inventory), kinds)
     if check and replay is None:
         here = [one.name for one in diagnosis.findings if one.kind == "target" and one.health is Health.EXPECTED]
-        diagnosis = with_probes(diagnosis, check_targets(here, timeout_s=timeout, note=say), kinds)
+        probes = {}
+        for name in here:
+            say(f"computing on {name} …")
+            probes[name] = probe_apart(name, timeout_s=timeout)
+        diagnosis = with_probes(diagnosis, probes, kinds)
     deliver(as_json(diagnosis.to_dict()) if format_ == "json" else diagnosis_text(diagnosis), output)
     return int(bool(diagnosis.problems))
 
