@@ -14,9 +14,11 @@ Serial numbers, unique identifiers, names and secrets are replaced before anythi
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -37,57 +39,21 @@ _SCHEMA = Path(__file__).parent / "schemas" / "recording.json"
 
 _LONGEST_FILE = 16 * 1024 * 1024
 
-_PRIVATE = (
-    (re.compile(r"\b((?:GPU|MIG)-)?(?!0{8}-0{4})[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"),
-     r"\g<1>00000000-0000-0000-0000-000000000000"),
-    (re.compile(r"\b[0-9a-f]{32,64}\b"), "0" * 32),
-    (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "00:00:00:00:00:00"),
-    (re.compile(r"(?i)((?<!<)serial(?:[ _-]?(?:number|num|no))?[\"']?[ \t]*[:=>][ \t]*[\"']?)"
-                r"(?!null\b|None\b|N/A)([^\s\"'<,]{4,})"),
-     r"\1<serial>"),
-    (re.compile(r"(?i)(<serial>)(?!N/A)[^<]+(</serial>)"), r"\1<serial>\2"),
-)  # fmt: skip
+_RULES = Path(__file__).with_name("recording.toml")
 
 
-_DISK_IDENTITY = frozenset(
-    {"serial", "wwid", "nguid", "eui", "cid", "csd", "unique_id", "subsysnqn", "hostnqn", "hostid", "vpd_pg80"}
-)
-"""Names of files in sysfs that hold nothing but an identity."""
-
-_UDEV_IDENTITY = re.compile(
-    r"^(?:S:.*|E:\w{0,60}(?:WWN|UUID|LABEL|DEVLINKS|ENTRY_NAME|ID_PATH)\w{0,60}=.*|E:ID_SERIAL=.*)\n?", re.M
-)
-_UDEV_SERIAL = re.compile(r"^(E:\w{0,60}SERIAL\w{0,60}=).*$", re.M)
-
-_OBJECT = r"(?:s3fs|goofys|mount-s3|mountpoint-s3|gcsfuse|blobfuse2?|rclone|juicefs)"
-
-_SERVED = r"(?:nfs4?|lustre|ceph|glusterfs|fuse\.(?:glusterfs|ceph(?:-fuse)?|sshfs))"
-_OPTIONS = "addr|mountaddr|clientaddr|mon_addr|username|user|domain|credentials|name|fsname"
-
-_MOUNTS = (
-    (re.compile(rf"( - {_SERVED} )[^\s/]+:(/?)"), r"\1<host>:\2"),
-    (re.compile(r"( - (?:cifs|smb3|smbfs) [/\\]{2})[^/\\\s]+"), r"\1<host>"),
-    (re.compile(rf"( - fuse\.{_OBJECT} )(?!{_OBJECT}\s)\S+"), r"\1<bucket>"),
-    (re.compile(rf"( - fuse {_OBJECT}[:#])\S+"), r"\1<bucket>"),
-    (re.compile(rf"([, ](?:{_OPTIONS})=)[^,\s]+"), r"\1<hidden>"),
-    (re.compile(r"( (?:/run)?/media/)[^/\s]+"), r"\1<user>"),
-)  # fmt: skip
-
-_DISK_PROGRAMS = (
-    (re.compile(r'("(?:wwn|eui64|nguid)"\s*:\s*)\{[^}]*\}'), r"\1{}"),
-    (re.compile(r'("(?:logical_unit_id|device_id_string|UniqueId)"\s*:\s*")[^"]*'), r"\1<serial>"),
-    (re.compile(r'("ProviderName"\s*:\s*"\\\\\\\\)[^\\"]+'), r"\1<host>"),
-    (re.compile(r"(<key>VolumeName</key>\s*<string>)[^<]*"), r"\1volume"),
-    (re.compile(r"(?m)^//\S+?(/[^/\s]*) on "), r"//<host>\1 on "),
-    (re.compile(r"(?m)^(?!/)[^\s/]+:(/\S*) on "), r"<host>:\1 on "),
-    (re.compile(r"(mounted by )\S+?(?=[,)])"), r"\1<user>"),
-)
+@functools.cache
+def _rules() -> list[tuple[str, re.Pattern[str], str]]:
+    """Which files each rule is for, its pattern, and what is kept instead."""
+    found = tomllib.loads(_RULES.read_text(encoding="utf-8"))["rule"]
+    return [(one.get("files", ""), re.compile(one["pattern"]), one["instead"]) for one in found]
 
 
 def without_identity(text: str) -> str:
     """`text` without secrets, names, serial numbers and unique identifiers."""
-    for pattern, instead in _PRIVATE:
-        text = pattern.sub(instead, text)
+    for files, pattern, instead in _rules():
+        if not files:
+            text = pattern.sub(instead, text)
     return redact(text)
 
 
@@ -97,23 +63,11 @@ def without_disk_identity(name: str, text: str) -> str:
     What the inventory makes of a disk holds none of it either (`StorageDeviceInfo.shareable`), so that a recording
     gives the same inventory as the machine did.
     """
-    if name.startswith("files/sys/") and name.rpartition("/")[2] in _DISK_IDENTITY:
-        return "<serial>" if text.strip() else text
-    if name.endswith("/dm/uuid"):
-        return re.sub(r"-.*", "-<serial>", text, count=1)
-    if name.startswith("files/run/udev/data/b"):
-        kept = [] if "E:ID_FS_TYPE=zfs_member" not in text else re.findall(r"(?m)^E:ID_FS_LABEL=.*$", text)
-        text = _UDEV_SERIAL.sub(r"\1<serial>", _UDEV_IDENTITY.sub("", text))
-        return "\n".join([text, *kept])
-    if name.endswith("/mountinfo"):
-        return _replaced(_MOUNTS, text)
-    return _replaced(_DISK_PROGRAMS, text) if name.startswith("commands/") else text
-
-
-def _replaced(patterns: tuple[tuple[re.Pattern[str], str], ...], text: str) -> str:
-    for pattern, instead in patterns:
-        text = pattern.sub(instead, text)
-    return text
+    pool = re.findall(r"(?m)^E:ID_FS_LABEL=.*$", text) if "E:ID_FS_TYPE=zfs_member" in text else []
+    for files, pattern, instead in _rules():
+        if files and re.search(files, name):
+            text = pattern.sub(instead, text)
+    return "\n".join([text, *pool]) if name.startswith("files/run/udev/") else text
 
 
 class Recorder(Machine):

@@ -34,8 +34,9 @@ from ._figures import (
     throttling,
     without,
 )
+from ._libraries import OpenedOnce, Opening, no_library, plain, said
 from ._pci import AMD_VENDOR_ID
-from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators, no_library, plain, said
+from ._sources import LibrarySource, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState
 
 if TYPE_CHECKING:
@@ -49,16 +50,12 @@ _ENUMS = {
 }
 _NO_PERMISSION, _DRIVER_NOT_LOADED, _NO_DRIVER = 10, 34, 51
 
-_THROTTLER_GROUPS = ((0, 16, "power_limit"), (16, 32, "current_limit"), (32, 56, "thermal"), (56, 64, "reliability"))
-"""Bits of the driver's throttle status by kind (the kernel's amdgpu_smu.h, SMU_THROTTLER_*)."""
-
 _VRAM_TYPES = {1: "HBM", 2: "HBM", 3: "HBM", 4: "HBM", 5: "HBM", 10: "DDR", 11: "DDR", 12: "DDR"} | dict.fromkeys(
     range(17, 24), "GDDR"
 )
 """amdsmi.h, amdsmi_vram_type_t. A fifth HBM is of later versions."""
 
-_MICRO = 100_000
-"""Limits of power above this are in µW, as since ROCm 6.4; before they were in W."""
+_MOST_WATTS = 100_000
 
 
 class Amdsmi(OpenedOnce):
@@ -196,7 +193,7 @@ class AmdsmiSource(LibrarySource):
         told = self._table("amdsmi_get_power_info", index)
         names = ("current_socket_power", "socket_power", "average_socket_power")
         found = (positive((told.value or {}).get(name)) for name in names)
-        watts = next((one for one in found if one is not None and one < _MICRO), None)
+        watts = next((one for one in found if one is not None and one < _MOST_WATTS), None)
         return given(watts, told.reason or "the device has no sensor of power")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
@@ -207,10 +204,8 @@ class AmdsmiSource(LibrarySource):
                 return Reading(value=found)
         metrics = self._table("amdsmi_get_gpu_metrics_info", index)
         status = (metrics.value or {}).get("indep_throttle_status")
-        if isinstance(status, bool):  # the binding of ROCm 6.4 and later gives no bits any more
+        if isinstance(status, bool):
             return Reading(value=("reason_not_told",) if status else ())
-        if isinstance(status, int):
-            return Reading(value=throttle_reasons(status))
         return Reading(
             value=None, reason=metrics.reason or violations.reason or "the device doesn't report throttling"
         )
@@ -247,14 +242,14 @@ class AmdsmiSource(LibrarySource):
         return placed(self.machine, info, self._card(index))
 
     def _extra(self, index: int, chip: dict[str, Any], reason: str) -> dict[str, Any]:
-        cap = positive((self._table("amdsmi_get_power_cap_info", index).value or {}).get("power_cap"))
+        cap = positive((self._table("amdsmi_get_power_cap_info", index).value or {}).get("power_cap"), per=1e6)
         node = (self._table("amdsmi_get_gpu_kfd_info", index).value or {}).get("node_id")
         units = chip.get("num_compute_units")
         return {
             "uuid": text(self.library.ask("amdsmi_get_gpu_device_uuid", index).value),
             "pci_address": pci_address(self.library.ask("amdsmi_get_gpu_device_bdf", index).value),
             "compute_units": units if isinstance(units, int) and units > 0 else None,
-            "power_limit_w": None if cap is None else cap / 1e6 if cap >= _MICRO else cap,
+            "power_limit_w": cap,
             "kfd_node": node if isinstance(node, int) else None,
             "reason": reason or None,
         }
@@ -313,11 +308,6 @@ def violation_reasons(status: dict[str, Any]) -> tuple[str, ...] | None:
     if not any(isinstance(state, bool) for state in states.values()):
         return None
     return tuple(dict.fromkeys(names[name] for name, state in states.items() if state is True))
-
-
-def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """The driver's bit set as names, each once."""
-    return tuple(name for first, end, name in _THROTTLER_GROUPS if bits >> first & ((1 << (end - first)) - 1))
 
 
 def _vram_type(written: Any) -> str | None:

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..machine import Reading
+from ..system._macos import profiler
 from ..system.memory import read_memory
 from ..values import after, data_file, inside, tables, whole, words
-from ._figures import percent, watts
+from ._figures import percent, watts, without
 from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
@@ -43,7 +44,7 @@ class AppleAccelerators(ListedAccelerators):
         if self.machine.host().system != "Darwin":
             return self._elsewhere()
         found = self.driven()
-        profile = self._profile()
+        profile = profiler(self.machine)
         registry = self.printed(*_REGISTRY, "AGXAccelerator")
         reason, driver = "", DriverState.UNKNOWN
         if found:
@@ -135,33 +136,22 @@ class AppleAccelerators(ListedAccelerators):
             reason=f"Metal and Core ML need macOS; this is {system}",
         )
 
-    def _profile(self) -> Reading[dict[str, Any]]:
-        from ..system._macos import profiler
-
-        return profiler(self.machine)
-
     def _displays(self) -> list[dict[str, Any]]:
-        return tables(inside(self._profile().value, "SPDisplaysDataType"))
-
-    def _hardware(self) -> dict[str, Any]:
-        found = tables(inside(self._profile().value, "SPHardwareDataType"))
-        return found[0] if found else {}
+        return tables(inside(profiler(self.machine).value, "SPDisplaysDataType"))
 
     def _describe_gpu(self, told: dict[str, Any]) -> AcceleratorInfo:
-        hardware = self._hardware()
+        hardware = next(iter(tables(inside(profiler(self.machine).value, "SPHardwareDataType"))), {})
         model = words(told.get("sppci_model")) or words(told.get("_name"))
         model = words(hardware.get("chip_type")) if model.startswith("kHW_") else model
         cores = whole(told.get("sppci_cores"))
         family = words(told.get("spdisplays_mtlgpufamilysupport")) or words(told.get("spdisplays_metalfamily"))
         bandwidth = _bandwidth(model, cores)
-        extra: dict[str, str | int | float | bool] = {}
-        if cores:
-            extra["gpu_cores"] = cores
-        if words(hardware.get("machine_model")):
-            extra["machine_model"] = words(hardware.get("machine_model"))
-        if bandwidth is not None:
-            extra["bandwidth_source"] = "a table of Apple's figures, apple_chips.toml"
-        extra["telemetry"] = "powermetrics tells power and throttling, to root only"
+        extra = {
+            "gpu_cores": cores or None,
+            "machine_model": words(hardware.get("machine_model")) or None,
+            "bandwidth_source": None if bandwidth is None else "a table of Apple's figures, apple_chips.toml",
+            "telemetry": "powermetrics tells power and throttling, to root only",
+        }
         return AcceleratorInfo(
             vendor=self.VENDOR_NAME,
             device_type=_GPU,
@@ -172,23 +162,21 @@ class AppleAccelerators(ListedAccelerators):
             bus_type="integrated",
             bandwidth_gbps=bandwidth,
             firmware_version=words(hardware.get("boot_rom_version")) or None,
-            extra_info=extra,
+            extra_info=without(extra),
         )
 
     def _describe_engine(self, registry: str) -> AcceleratorInfo:
-        extra: dict[str, str | int | float | bool] = {"unified_memory": "told with the GPU"}
-        cores = whole(_property("ANEDevicePropertyNumANECores", registry))
-        kind = _property("ANEDevicePropertyTypeANEArchitectureTypeStr", registry)
-        if cores:
-            extra["cores"] = cores
-        if kind:
-            extra["architecture"] = kind
+        extra = {
+            "unified_memory": "told with the GPU",
+            "cores": whole(_property("ANEDevicePropertyNumANECores", registry)) or None,
+            "architecture": _property("ANEDevicePropertyTypeANEArchitectureTypeStr", registry),
+        }
         return AcceleratorInfo(
             vendor=self.VENDOR_NAME,
             device_type=_NEURAL_ENGINE,
             model="Apple Neural Engine",
             bus_type="integrated",
-            extra_info=extra,
+            extra_info=without(extra),
         )
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from ..machine import Library, Reading
 from ..values import from_json, table, tables, whole, words
-from ._sources import ListedAccelerators, Packages
+from ._libraries import Packages
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, HardwareState, LibraryState, VendorFacts
 
 DEFAULT_FILE = "/opt/cerebras/config_v2"

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 from ..machine import Reading
 from ..values import data_file, decimal, words
 from ._figures import Extra, percent
+from ._libraries import Packages
 from ._pci import DEVICES, bound_driver, devices_of, pcie_generation
-from ._sources import ListedAccelerators, Packages
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 PCI_VENDOR_ID = 0x1AE0

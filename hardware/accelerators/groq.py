@@ -11,8 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..values import data_file
+from ._libraries import Packages
 from ._pci import DEVICES, PciDevice, bound_driver, devices_of, pcie_generation
-from ._sources import ListedAccelerators, Packages
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
 
 PCI_VENDOR_ID, PCI_DEVICE_ID = 0x1DE0, 0x0000

@@ -21,8 +21,9 @@ from ._figures import (
     watts,
     without,
 )
+from ._libraries import OpenedOnce, Opening, no_library
 from ._pci import INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
-from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators, no_library
+from ._sources import LibrarySource, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState
 
 if TYPE_CHECKING:

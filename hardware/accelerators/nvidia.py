@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from ..machine import Reading
 from ._figures import Extra, bits_named, celsius, generation, given, percent, positive, rates, size, watts
+from ._libraries import OpenedOnce, Opening, no_library, plain, said
 from ._pci import DISPLAY_CLASS
-from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators, no_library, plain, said
+from ._sources import LibrarySource, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState
 
 PCI_VENDOR_ID = 0x10DE

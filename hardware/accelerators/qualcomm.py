@@ -9,8 +9,8 @@ Sources: the kernel's drivers/soc/qcom/socinfo.c, drivers/remoteproc and drivers
 
 from __future__ import annotations
 
+import functools
 import re
-import threading
 from typing import Any, ClassVar
 
 from ..machine import Library, Machine, Reading
@@ -190,10 +190,6 @@ class OnnxRuntime(Library):
 
     NAME = "onnxruntime"
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._told: Reading[Any] | None = None
-
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
         """`devices`: a list of tables with `provider`, `kind` (CPU, GPU, NPU), `vendor`, `name` and `version`.
 
@@ -201,17 +197,10 @@ class OnnxRuntime(Library):
         """
         if function != "devices":
             return Reading(value=None, reason=f"{function} isn't asked of onnxruntime")
-        with self._lock:
-            if self._told is None:
-                self._told = _devices()
-            return self._told
-
-    def close(self) -> str:
-        with self._lock:
-            self._told = None
-        return ""
+        return _devices()
 
 
+@functools.cache
 def _devices() -> Reading[Any]:
     try:
         import onnxruntime

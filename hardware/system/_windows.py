@@ -10,25 +10,7 @@ from weakref import WeakKeyDictionary
 
 from ..machine import Library, Machine, Reading
 from ..values import decimal, from_json, inside, listed, table, tables, text, whole
-from .info import CPUInfo, SocketInfo, as_caches, channels_of, named
-
-_INSTRUCTION_SETS = {
-    19: "NEON",
-    37: "SSE4.2",
-    39: "AVX",
-    40: "AVX2",
-    41: "AVX-512",
-    43: "NEON dot product",
-    46: "SVE",
-    47: "SVE2",
-    66: "I8MM",
-    67: "NEON FP16",
-    68: "BF16",
-    70: "SME",
-    71: "SME2",
-}
-"""Numbers of `IsProcessorFeaturePresent` (winnt.h, PF_...). Older systems know fewer and say no to the others."""
-
+from .info import CPUInfo, SocketInfo, as_caches, channels_of, instruction_sets, of_flags
 
 _SMBIOS_KINDS = {
     **{20: "DDR", 21: "DDR2", 24: "DDR3", 26: "DDR4", 34: "DDR5"},
@@ -124,8 +106,7 @@ def processor(machine: Machine) -> CPUInfo | None:
                 key = (level, "total", size * 1024)
                 caches[key] = caches.get(key, 0) + 1
     maker = text(first.get("Manufacturer")) or ""
-    features = listed(machine.library(ProcessorFeatures).ask("features", sorted(_INSTRUCTION_SETS)).value)
-    present = [one for one in features if isinstance(one, int) and one in _INSTRUCTION_SETS]
+    features = machine.library(ProcessorFeatures).ask("features", sorted(map(int, instruction_sets("windows"))))
     return CPUInfo(
         vendor={"GenuineIntel": "Intel", "AuthenticAMD": "AMD", "Qualcomm Technologies Inc": "Qualcomm"}.get(
             maker, maker
@@ -139,7 +120,7 @@ def processor(machine: Machine) -> CPUInfo | None:
         caches=as_caches(caches),
         base_frequency_mhz=decimal(first.get("MaxClockSpeed"), least=1),
         current_frequency_mhz=decimal(first.get("CurrentClockSpeed"), least=1),
-        instruction_sets=named(_INSTRUCTION_SETS[one] for one in present),
+        instruction_sets=of_flags("windows", map(str, listed(features.value))),
         source="Win32_Processor",
     )
 

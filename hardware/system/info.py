@@ -12,7 +12,7 @@ from ..values import data_file
 _INSTRUCTION_SETS = Path(__file__).with_name("instruction_sets.toml")
 _CHANNEL = r"(?i).*?channel[ _-]?[a-z0-9](?![a-z0-9])"
 
-Totals = tuple[int | None, int | None, int | None, int | None]
+Totals = tuple[int | None, ...]
 """Memory in all, available, swap in all, free swap, in bytes."""
 
 
@@ -93,10 +93,16 @@ def named(*lists: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for names in lists for name in names))
 
 
+def instruction_sets(kind: str) -> dict[str, str]:
+    """Names of instruction sets by the flags of `x86` or `arm`, as Linux spells them, or of `macos` or `windows`."""
+    found: dict[str, str] = data_file(_INSTRUCTION_SETS)[kind]
+    return found
+
+
 def of_flags(kind: str, flags: Iterable[str]) -> tuple[str, ...]:
-    """The instruction sets of `x86` or `arm` whose flags, as Linux spells them, are there."""
+    """The instruction sets whose flags are there."""
     present = set(flags)
-    return named(name for flag, name in data_file(_INSTRUCTION_SETS)[kind].items() if flag in present)
+    return named(name for flag, name in instruction_sets(kind).items() if flag in present)
 
 
 def channels_of(places: list[list[str]]) -> int | None:

@@ -94,12 +94,11 @@ def _totals(machine: Machine) -> tuple[Totals, str]:
         return account, ""
     told = machine.library(PsutilMemory).ask("memory")
     if isinstance(told.value, list) and len(told.value) == 4:
-        total, available, swap_total, swap_free = (whole(one) for one in told.value)
-        return _filled(account, (total, available, swap_total, swap_free)), ""
+        return tuple(whole(b) if a is None else a for a, b in zip(account, told.value, strict=True)), ""
     return account, told.reason
 
 
-def _programs(machine: Machine) -> ModuleType | None:
+def programs(machine: Machine) -> ModuleType | None:
     """The module that asks the programs of macOS or of Windows; `None` on Linux."""
     system = machine.host().system
     if system not in ("Darwin", "Windows"):
@@ -109,24 +108,12 @@ def _programs(machine: Machine) -> ModuleType | None:
     return _macos if system == "Darwin" else _windows
 
 
-def _filled(first: Totals, second: Totals) -> Totals:
-    """`first`, with what it lacks from `second`."""
-    return (
-        second[0] if first[0] is None else first[0],
-        second[1] if first[1] is None else first[1],
-        second[2] if first[2] is None else first[2],
-        second[3] if first[3] is None else first[3],
-    )
-
-
 def _from_account(account: str) -> Totals:
     """The kernel's own, in kibibytes."""
     found = {name: whole(value.partition(" ")[0], most=2**50) for name, value in pairs(account.splitlines()).items()}
     names = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
-    total, available, swap_total, swap_free = (
-        None if (kibibytes := found.get(name)) is None else kibibytes * 1024 for name in names
-    )
-    return total or None, available, swap_total, swap_free
+    total, *others = (None if (kibibytes := found.get(name)) is None else kibibytes * 1024 for name in names)
+    return total or None, *others
 
 
 class PsutilMemory(Library):
@@ -206,11 +193,11 @@ def _persistent(machine: Machine) -> int | None:
     return sum(size for size in sizes if size is not None)
 
 
-def _modules(machine: Machine, programs: bool) -> tuple[str | None, int | None, int | None]:
+def _modules(machine: Machine, ask: bool) -> tuple[str | None, int | None, int | None]:
     """Kind, speed and channels of the modules, from systemd's `dmi_memory_id`; needs no root."""
     firmware = machine.text(_FIRMWARE)
     if firmware is None:
-        asked = _programs(machine) if programs else None
+        asked = programs(machine) if ask else None
         return asked.modules(machine) if asked else (None, None, None)
     fields = dict(re.findall(r"(?m)^E:MEMORY_DEVICE_(\d+_\w+)=(.*)$", firmware))
     present = [

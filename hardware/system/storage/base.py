@@ -9,10 +9,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from ...evidence.redaction import redact
 from ...machine import LiveMachine, Machine
+from ...values import data_file
 
 DEVICE_TYPES = ("nvme_ssd", "sata_ssd", "ssd", "hdd", "flash", "virtual", "network", "object")
 """`ssd` is one behind SAS, USB or UFS; `flash` an SD card or eMMC; `virtual` what a hypervisor or a RAID controller
@@ -24,6 +26,7 @@ HEALTH = ("healthy", "warning", "critical")
 NOT_MEASURED = "not measured, and no sourced figure for this model"
 SMART_NOT_ASKED = "SMART wasn't asked: python -m hardware list --smart"
 
+_CODES = Path(__file__).with_name("disk_codes.toml")
 _MEASURED = ("max_read_mbps", "max_write_mbps", "max_iops")
 SMART_FIELDS = ("health_status", "temperature_celsius", "wear_level_percent", "power_on_hours")
 _SERIAL, _HOST, _BUCKET = "<serial>", "<host>", "<bucket>"
@@ -81,6 +84,12 @@ class Mount:
     point: str
     filesystem: str
     source: str
+
+
+def codes(name: str) -> dict[str, Any]:
+    """What numbers and names of tools mean: a table of `disk_codes.toml`."""
+    found: dict[str, Any] = data_file(_CODES)[name]
+    return found
 
 
 def read_mounts(machine: Machine) -> tuple[Mount, ...]:
