@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 
 from ..machine import Machine, Reading
 from ._drivers import Card, DriverFiles, driver_version, read_card
@@ -31,7 +32,7 @@ def _growth(machine: Machine, path: str) -> float | None:
     return None if second is None or second < first or elapsed <= 0 else (second - first) / elapsed
 
 
-class _IntelFiles(DriverFiles[Card]):
+class _IntelFiles(DriverFiles):
     """What Intel's drivers have in common."""
 
     VENDOR = "Intel"
@@ -51,11 +52,6 @@ class _IntelFiles(DriverFiles[Card]):
         return pci_name(self.machine, INTEL_VENDOR_ID, card.device_id) or f"Intel {kind} {card.device_id:#06x}"
 
 
-def integrated(card: Card) -> bool:
-    """Graphics inside an Intel processor have had this address since the first; a card is behind a bridge."""
-    return card.address == "0000:00:02.0"
-
-
 class IntelGpuFiles(_IntelFiles):
     """GPUs through i915 and xe."""
 
@@ -63,7 +59,10 @@ class IntelGpuFiles(_IntelFiles):
 
     def look(self) -> tuple[Card, ...]:
         """Cards first: the integrated one is not the first where its number isn't."""
-        return tuple(sorted(self.found(_DRM, r"card\d+", "i915", "xe"), key=integrated))
+        # Graphics inside an Intel processor have had this address since the first; a card is behind a bridge.
+        found = self.found(_DRM, r"card\d+", "i915", "xe")
+        found = [replace(card, integrated=card.address == "0000:00:02.0") for card in found]
+        return tuple(sorted(found, key=lambda card: card.integrated))
 
     def temperature(self, card: Card) -> Reading[float]:
         if card.hwmon is None:
@@ -107,17 +106,17 @@ class IntelGpuFiles(_IntelFiles):
         if memory is None and "reason" not in extra:
             own = "it has no memory of its own and uses the machine's"
             extra["reason"] = (
-                own if integrated(card) else f"{card.driver} doesn't report memory in its files; Level Zero does"
+                own if card.integrated else f"{card.driver} doesn't report memory in its files; Level Zero does"
             )
         return AcceleratorInfo(
             vendor="Intel",
             device_type="gpu",
             model=self.named(card),
             index=index,
-            memory_bytes=None if integrated(card) else memory,
-            memory_type="unified" if integrated(card) else None,
-            bus_type="integrated" if integrated(card) else "pcie",
-            pcie_gen=None if integrated(card) else generation_of(self.machine.text(f"{card.path}/max_link_speed")),
+            memory_bytes=None if card.integrated else memory,
+            memory_type="unified" if card.integrated else None,
+            bus_type="integrated" if card.integrated else "pcie",
+            pcie_gen=None if card.integrated else generation_of(self.machine.text(f"{card.path}/max_link_speed")),
             driver_version=driver_version(self.machine, card.driver),
             extra_info=extra,
         )

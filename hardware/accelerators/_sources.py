@@ -64,6 +64,10 @@ class Source(ABC):
             return Reading(value=None, reason=f"device {index} isn't there any more")
         return method(device) if method else Reading(value=None, reason=f"{self.NAME} doesn't report {what}")
 
+    def place_of(self, address: object) -> int | None:
+        """The number of the device at an address on the bus; `None` where it lists none there."""
+        return None
+
     def close(self) -> None:  # noqa: B027 - an optional hook
         """Give back what it holds."""
 
@@ -271,7 +275,19 @@ class SourcedAccelerators(ListedAccelerators):
 
     def metric(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
         source, place = self._places[device.index or 0]
-        return source.told(place, what)
+        told = source.told(place, what)
+        return told if told.value is not None or source is not self._library else self.of_files(device, what, told)
+
+    def of_files(self, device: AcceleratorInfo, what: str, told: Reading[Any]) -> Reading[Any]:
+        """What the driver's files tell of a device where its library tells nothing: it keeps some figures from
+        ordinary users."""
+        for files in self._files:
+            place = files.place_of(device.extra_info.get("pci_address"))
+            if place is not None:
+                found = files.told(place, what)
+                both = Reading[Any](value=None, reason=f"{told.reason}; {found.reason}")
+                return both if found.value is None else found
+        return told
 
     def shutdown(self) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ..machine import Reading
 from ._figures import (
@@ -38,9 +38,6 @@ from ._libraries import OpenedOnce, Opening, no_library, plain, said
 from ._pci import AMD_VENDOR_ID
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState
-
-if TYPE_CHECKING:
-    from ._amdgpu import AmdCard, AmdgpuSource
 
 _FILE = "libamd_smi.so"
 _ENUMS = {
@@ -77,14 +74,14 @@ class Amdsmi(OpenedOnce):
         binding.amdsmi_shut_down()
 
     def _start(self) -> Opening:
-        file = _library_file()
-        if file is None:
+        if not _has_library():
             return no_library(f"AMD's library {_FILE} can't be loaded; it comes with ROCm (package amd-smi-lib)")
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                self._binding = _binding(file)
+                self._binding = _binding()
         except Exception as error:  # see the module's text: anything may come of this import
-            return no_library(_no_binding(error))
+            why = f"can't be imported, or doesn't fit the library ({said(error)})"
+            return no_library(f"the Python package amdsmi {why}: pip install amdsmi, in ROCm's version")
         try:
             self._binding.amdsmi_init()
             self._handles = list(self._binding.amdsmi_get_processor_handles())
@@ -98,8 +95,8 @@ def _roots() -> list[Path]:
     return [*(Path(one) for one in named if one), Path("/opt/rocm")]
 
 
-def _library_file() -> str | None:
-    """The first place at which the library loads, of those that the binding looks at."""
+def _has_library() -> bool:
+    """Whether the library loads at one of the places that the binding looks at."""
     spec = None
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec("amdsmi")
@@ -107,29 +104,19 @@ def _library_file() -> str | None:
     for place in [_FILE, *(root / "lib" / _FILE for root in _roots()), *beside]:
         with contextlib.suppress(OSError):
             ctypes.CDLL(str(place))
-            return str(place)
-    return None
+            return True
+    return False
 
 
-def _binding(file: str) -> Any:
+def _binding() -> Any:
     """The binding that ROCm brought together with its library, or else the one that pip installed."""
-    roots = [root for root in _roots() if not Path(file).is_absolute() or file.startswith(str(root))]
-    folders = [str(root / "share" / "amd_smi") for root in roots]
+    folders = [str(root / "share" / "amd_smi") for root in _roots()]
     sys.path[:0] = folders
     try:
         return importlib.import_module("amdsmi")
     finally:
         for folder in folders:
             sys.path.remove(folder)
-
-
-def _no_binding(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"the Python package amdsmi can't be imported ({error}): pip install amdsmi, in ROCm's version"
-    kind = type(error).__name__
-    return (
-        f"the Python package amdsmi doesn't fit the library ({kind}: {error}): pip install amdsmi in ROCm's version"
-    )
 
 
 def _refused(error: Exception) -> Opening:
@@ -146,21 +133,12 @@ class AmdsmiSource(LibrarySource):
 
     NAME = "amdsmi"
     LIBRARY = Amdsmi
-    _files: AmdgpuSource | None = None
 
     def _table(self, function: str, index: int) -> Reading[dict[str, Any]]:
         told = self.library.ask(function, index)
         if told.value is not None and not isinstance(told.value, dict):
             return Reading(value=None, reason=f"{function} answered no table")
         return told
-
-    def _card(self, index: int) -> AmdCard | None:
-        address = pci_address(self.library.ask("amdsmi_get_gpu_device_bdf", index).value)
-        if self._files is None:
-            from ._amdgpu import AmdgpuSource
-
-            self._files = AmdgpuSource(self.machine)
-        return self._files.at(address)
 
     def temperature(self, index: int) -> Reading[float]:
         reason = ""
@@ -173,11 +151,8 @@ class AmdsmiSource(LibrarySource):
         return Reading(value=None, reason=reason or "no sensor answers")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
-        from ._amdgpu import pool
-
-        card = self._card(index)
-        kind = "VRAM" if card is None else pool(self.machine, card).upper()
-        total, used = (self.library.ask(f"amdsmi_get_gpu_memory_{what}", index, kind) for what in ("total", "usage"))
+        total = self.library.ask("amdsmi_get_gpu_memory_total", index, "VRAM")
+        used = self.library.ask("amdsmi_get_gpu_memory_usage", index, "VRAM")
         taken = used.value if isinstance(used.value, int) else None
         return given(
             share(size(total.value), taken), total.reason or used.reason or "its figures contradict one another"
@@ -210,13 +185,7 @@ class AmdsmiSource(LibrarySource):
             value=None, reason=metrics.reason or violations.reason or "the device doesn't report throttling"
         )
 
-    def close(self) -> None:
-        super().close()
-        self._files = None
-
     def describe(self, index: int) -> AcceleratorInfo:
-        from ._amdgpu import placed
-
         asic, vram = self._table("amdsmi_get_gpu_asic_info", index), self._table("amdsmi_get_gpu_vram_info", index)
         pcie = (self._table("amdsmi_get_pcie_info", index).value or {}).get("pcie_static") or {}
         driver = self._table("amdsmi_get_gpu_driver_info", index).value or {}
@@ -224,7 +193,7 @@ class AmdsmiSource(LibrarySource):
         total = self.library.ask("amdsmi_get_gpu_memory_total", index, "VRAM")
         chip, memory = asic.value or {}, vram.value or {}
         pcie_gen = pcie.get("pcie_interface_version") if isinstance(pcie, dict) else None
-        info = AcceleratorInfo(
+        return AcceleratorInfo(
             vendor="AMD",
             device_type="gpu",
             model=text(chip.get("market_name")) or "unknown",
@@ -239,7 +208,6 @@ class AmdsmiSource(LibrarySource):
             firmware_version=text(vbios.get("version")),
             extra_info=without(self._extra(index, chip, asic.reason or total.reason)),
         )
-        return placed(self.machine, info, self._card(index))
 
     def _extra(self, index: int, chip: dict[str, Any], reason: str) -> dict[str, Any]:
         cap = positive((self._table("amdsmi_get_power_cap_info", index).value or {}).get("power_cap"), per=1e6)
@@ -277,6 +245,11 @@ class AmdAccelerators(SourcedAccelerators):
 
         return (AmdgpuSource(self.machine),)
 
+    def metric(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
+        if what == "memory" and device.memory_type == "unified":  # which memory is a program's, only the files tell
+            return self.of_files(device, what, Reading(value=None, reason="amdsmi doesn't report it"))
+        return super().metric(device, what)
+
     def opening(self) -> Opening:
         opening = self._library.opening()
         if self.machine.may_open("/dev/kfd") is False:  # it is of group render, and a container has it only if given
@@ -288,8 +261,13 @@ class AmdAccelerators(SourcedAccelerators):
         return opening
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
+        from ._amdgpu import AmdgpuSource, placed
         from ._visibility import with_visibility
 
+        for files in self._files:
+            if isinstance(files, AmdgpuSource):
+                cards = [files.at(one.extra_info.get("pci_address")) for one in devices]
+                devices = tuple(placed(self.machine, one, card) for one, card in zip(devices, cards, strict=True))
         # The runtime counts devices in the order of KFD's nodes, amdsmi by address.
         nodes = [one.extra_info.get("kfd_node") for one in devices]
         numbers = [node for node in nodes if isinstance(node, int)]

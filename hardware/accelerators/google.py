@@ -26,6 +26,7 @@ _TABLE = Path(__file__).with_name("google_tpus.toml")
 _LIBRARIES = ("/lib/libtpu.so", "/usr/lib/libtpu.so")
 _VARIABLES = ("TPU_ACCELERATOR_TYPE", "TPU_CHIPS_PER_HOST_BOUNDS", "TPU_HOST_BOUNDS", "TPU_WORKER_ID", "TPU_TOPOLOGY")
 _VISIBLE = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
+CLOUD = "Cloud TPU"
 
 
 Chip = tuple[str, dict[str, Any], str]
@@ -64,14 +65,7 @@ class GoogleAccelerators(ListedAccelerators):
         driver = DriverState.OK if self.driven() else DriverState.MISSING
         if driver is DriverState.MISSING and any("may not open" in one for one in reasons):
             driver = DriverState.DENIED
-        return VendorFacts(
-            vendor=self.VENDOR_NAME,
-            hardware=HardwareState.PRESENT,
-            driver=driver,
-            library=library,
-            reason="; ".join(filter(None, [reasons[0] if reasons else "", more, why])),
-            on_bus=on_bus,
-        )
+        return self.seen(driver, library, [*reasons[:1], more, why], on_bus=on_bus)
 
     def memory(self, device: AcceleratorInfo) -> Reading[dict[str, int]]:
         told = self._running(device)
@@ -123,7 +117,7 @@ class GoogleAccelerators(ListedAccelerators):
     def _describe(self, address: str, generation: dict[str, Any], node: str) -> AcceleratorInfo:
         may_open = self.machine.may_open(node) if node else None
         extra: Extra = {
-            "family": "Cloud TPU",
+            "family": CLOUD,
             "sizes": "from a table, google_tpus.toml: libtpu reports them to a running program only",
         }
         if address:

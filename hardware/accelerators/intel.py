@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ..machine import Reading
 from ._figures import (
@@ -25,9 +25,6 @@ from ._libraries import OpenedOnce, Opening, no_library
 from ._pci import INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState
-
-if TYPE_CHECKING:
-    from ._intel_files import IntelGpuFiles
 
 _GPU_SENSOR, _GLOBAL_SENSOR = 1, 0
 _ENGINES_ALL, _ENGINES_COMPUTE = 0, 1
@@ -83,62 +80,39 @@ def _refused(zes: Any, result: int) -> Opening:
 
 
 class LevelZeroSource(LibrarySource):
-    """Sysman of Level Zero. What it keeps from ordinary users (load, some temperatures) is read of the driver's
-    files where they have it."""
+    """Sysman of Level Zero, which keeps some figures (load, some temperatures) from ordinary users."""
 
     NAME = "Level Zero"
     LIBRARY = LevelZero
-    _files: IntelGpuFiles | None = None
-
-    def _or_files(self, index: int, told: Reading[Any], what: str) -> Reading[Any]:
-        if told.value is not None:
-            return told
-        if self._files is None:
-            from ._intel_files import IntelGpuFiles
-
-            self._files = IntelGpuFiles(self.machine)
-        address = pci_address((self.library.ask("device", index).value or {}).get("pci_address"))
-        cards = [card.address for card in self._files.cards()]
-        position = cards.index(address) if address in cards else None
-        if position is None:
-            return told
-        found = self._files.told(position, what)
-        return found if found.value is not None else Reading(value=None, reason=f"{told.reason}; {found.reason}")
 
     def temperature(self, index: int) -> Reading[float]:
         told = self.library.ask("temperatures", index)
         sensors = {kind: celsius(value) for kind, value in told.value or []}
         found = sensors.get(_GPU_SENSOR) or sensors.get(_GLOBAL_SENSOR) or next(iter(sensors.values()), None)
-        return self._or_files(index, given(found, told.reason or "Level Zero has no sensor"), "temperature")
+        return given(found, told.reason or "Level Zero has no sensor")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
         told = self.library.ask("memory", index)
         own = [one for one in told.value or [] if one.get("on_device")]
         total, free = (sum(one.get(f"{name}_bytes") or 0 for one in own) for name in ("size", "free"))
         reason = told.reason or "it has no memory of its own"
-        return self._or_files(index, given(share(size(total), total - free), reason), "memory")
+        return given(share(size(total), total - free), reason)
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         told = self.library.ask("engines", index)
         shares = {kind: share for kind, share in told.value or [] if share is not None}
         found = shares.get(_ENGINES_COMPUTE, shares.get(_ENGINES_ALL))
         compute = None if found is None else percent(100 * min(1.0, found))
-        return self._or_files(index, rates(compute, None, told.reason or "no engine is reported"), "utilization")
+        return rates(compute, None, told.reason or "no engine is reported")
 
     def power(self, index: int) -> Reading[float]:
         told = self.library.ask("power", index)
-        return self._or_files(
-            index, given(watts(told.value) or None, told.reason or "its energy isn't counted"), "power"
-        )
+        return given(watts(told.value) or None, told.reason or "its energy isn't counted")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         told = self.library.ask("throttle", index)
         reasons = throttle_reasons(told.value) if isinstance(told.value, int) else None
-        return self._or_files(index, given(reasons, told.reason or "no clock is reported"), "throttle")
-
-    def close(self) -> None:
-        super().close()
-        self._files = None
+        return given(reasons, told.reason or "no clock is reported")
 
     def describe(self, index: int) -> AcceleratorInfo:
         device, modules = self.library.ask("device", index), self.library.ask("memory", index)

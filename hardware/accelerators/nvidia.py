@@ -133,12 +133,16 @@ class NvmlSource(LibrarySource):
     LIBRARY = Nvml
     COUNT = "nvmlDeviceGetCount"
 
+    def read(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
+        """Any NVML function of device `index`: its answer, or why there is none."""
+        return self.library.ask(function, index, *arguments)
+
     def temperature(self, index: int) -> Reading[float]:
-        told = self.library.ask("nvmlDeviceGetTemperature", index, 0)
+        told = self.read(index, "nvmlDeviceGetTemperature", 0)
         return given(celsius(told.value), told.reason or "NVML reports no plausible temperature")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
-        told = self.library.ask("nvmlDeviceGetMemoryInfo", index)
+        told = self.read(index, "nvmlDeviceGetMemoryInfo")
         if told.value is None:
             return told
         total, used, free = (int(told.value[name]) for name in ("total", "used", "free"))
@@ -147,28 +151,28 @@ class NvmlSource(LibrarySource):
         return Reading(value={"total": total, "used": used, "free": free})
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
-        told = self.library.ask("nvmlDeviceGetUtilizationRates", index)
+        told = self.read(index, "nvmlDeviceGetUtilizationRates")
         if told.value is None:
             return told
         compute, memory = percent(told.value["gpu"]), percent(told.value["memory"])
         return rates(compute, memory, "NVML reports no plausible load")
 
     def power(self, index: int) -> Reading[float]:
-        told = self.library.ask("nvmlDeviceGetPowerUsage", index)
+        told = self.read(index, "nvmlDeviceGetPowerUsage")
         return given(watts(told.value, per=1000), told.reason or "NVML reports no plausible power")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
-        told = self.library.ask("nvmlDeviceGetCurrentClocksEventReasons", index)
+        told = self.read(index, "nvmlDeviceGetCurrentClocksEventReasons")
         if told.value is None:
             # Drivers before 535 know the function under its older name only.
-            told = self.library.ask("nvmlDeviceGetCurrentClocksThrottleReasons", index)
+            told = self.read(index, "nvmlDeviceGetCurrentClocksThrottleReasons")
         return given(None if told.value is None else throttle_reasons(told.value), told.reason)
 
     def describe(self, index: int) -> AcceleratorInfo:
-        name = self.library.ask("nvmlDeviceGetName", index)
+        name = self.read(index, "nvmlDeviceGetName")
         extra = self._extra(index)
-        capability = self.library.ask("nvmlDeviceGetCudaComputeCapability", index).value
-        memory = self.library.ask("nvmlDeviceGetMemoryInfo", index)
+        capability = self.read(index, "nvmlDeviceGetCudaComputeCapability").value
+        memory = self.read(index, "nvmlDeviceGetMemoryInfo")
         if name.reason or memory.reason:
             extra["reason"] = name.reason or memory.reason
         unified = not name.reason and "not supported" in memory.reason.lower()
@@ -182,28 +186,26 @@ class NvmlSource(LibrarySource):
             # Every card with memory of its own tells it (nvml.h, nvmlDeviceGetMemoryInfo: all products).
             memory_type="unified" if unified else _memory_type(extra, memory.value is not None),
             bus_type="integrated" if unified else self._bus_type(index, name.value or ""),
-            pcie_gen=generation(self.library.ask("nvmlDeviceGetMaxPcieLinkGeneration", index).value),
+            pcie_gen=generation(self.read(index, "nvmlDeviceGetMaxPcieLinkGeneration").value),
             bandwidth_gbps=self._bandwidth(index, extra.get("memory_bus_bits")),
             driver_version=self.library.ask("nvmlSystemGetDriverVersion").value,
-            firmware_version=self.library.ask("nvmlDeviceGetVbiosVersion", index).value,
+            firmware_version=self.read(index, "nvmlDeviceGetVbiosVersion").value,
             extra_info=extra,
         )
 
     def _extra(self, index: int) -> Extra:
         extra: Extra = {
-            key: value
-            for key, function in _EXTRA.items()
-            if (value := self.library.ask(function, index).value) is not None
+            key: value for key, function in _EXTRA.items() if (value := self.read(index, function).value) is not None
         }
-        pci = self.library.ask("nvmlDeviceGetPciInfo", index).value
+        pci = self.read(index, "nvmlDeviceGetPciInfo").value
         if pci is not None:
             extra["pci_address"] = f"{pci['domain']:04x}:{pci['bus']:02x}:{pci['device']:02x}.0"
-        limit = watts(self.library.ask("nvmlDeviceGetEnforcedPowerLimit", index).value, per=1000)
+        limit = watts(self.read(index, "nvmlDeviceGetEnforcedPowerLimit").value, per=1000)
         if limit is not None:
             extra["power_limit_w"] = limit
-        mig = self.library.ask("nvmlDeviceGetMigMode", index).value
+        mig = self.read(index, "nvmlDeviceGetMigMode").value
         if mig is not None:
-            slices = self.library.ask(_SLICES, index) if mig[0] else Reading[Any](value=[])
+            slices = self.read(index, _SLICES) if mig[0] else Reading[Any](value=[])
             extra.update(_mig_facts(bool(mig[0]), slices.value or [], slices.reason))
         cuda = self.library.ask("nvmlSystemGetCudaDriverVersion_v2").value
         if cuda is not None:
@@ -213,13 +215,13 @@ class NvmlSource(LibrarySource):
     def _bus_type(self, index: int, name: str) -> str | None:
         if "SXM" in name:
             return "sxm"
-        if self.library.ask("nvmlDeviceGetNvLinkState", index, 0).value == 1:
+        if self.read(index, "nvmlDeviceGetNvLinkState", 0).value == 1:
             return "nvlink"
-        return None if self.library.ask("nvmlDeviceGetMaxPcieLinkGeneration", index).value is None else "pcie"
+        return None if self.read(index, "nvmlDeviceGetMaxPcieLinkGeneration").value is None else "pcie"
 
     def _bandwidth(self, index: int, bus_bits: Any) -> float | None:
         """Two transfers a clock over the whole bus, as NVIDIA's deviceQuery sample computes it."""
-        megahertz = self.library.ask("nvmlDeviceGetMaxClockInfo", index, 2).value
+        megahertz = self.read(index, "nvmlDeviceGetMaxClockInfo", 2).value
         clock, width = positive(megahertz), positive(bus_bits)
         return None if clock is None or width is None else round(2 * clock * 1e6 * width / 8 / 1e9, 1) or None
 

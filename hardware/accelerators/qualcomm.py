@@ -17,7 +17,7 @@ from ..machine import Library, Machine, Reading
 from ..values import tables, words
 from ._figures import Extra, celsius, percent
 from ._sources import ListedAccelerators
-from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
+from .base import AcceleratorInfo, DriverState, LibraryState, VendorFacts
 
 FASTRPC_NODES = ("fastrpc-cdsp", "fastrpc-cdsp-secure", "cdsprpc-smd", "adsprpc-smd", "adsprpc-smd-secure")
 """Nodes through which a program reaches the compute DSP: the mainline kernel's, then those of Qualcomm's kernels."""
@@ -48,14 +48,8 @@ class QualcommAccelerators(ListedAccelerators):
         if not devices and (self.machine.host().system == "Windows" or not self._is_snapdragon()):
             return self.unseen("neither the device tree nor a device manager shows a Snapdragon")
         library, why = self._library()
-        lacks = list(dict.fromkeys(self.obstacles()))
-        return VendorFacts(
-            vendor=self.VENDOR_NAME,
-            hardware=HardwareState.PRESENT,
-            driver=self._driver_state(devices),
-            library=library,
-            reason="; ".join(filter(None, [*lacks, "" if devices else "no driver lists a device", why])),
-        )
+        lacks = [*self.obstacles(), "" if devices else "no driver lists a device", why]
+        return self.seen(self._driver_state(devices), library, lacks)
 
     def _is_snapdragon(self) -> bool:
         """Whether this is a chip of Qualcomm's, told by the device tree or the kernel's socinfo."""

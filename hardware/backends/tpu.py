@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..accelerators.google import GoogleAccelerators
+from ..accelerators.google import CLOUD, GoogleAccelerators
 from ..evidence.record import Stage
 from ..machine import LiveMachine, Machine
 from ..own_commands import as_runnable
@@ -186,7 +186,7 @@ def missing_tpu(versions: Mapping[str, str], machine: Machine | None = None) -> 
     """
     machine = machine or LiveMachine()
     google = GoogleAccelerators(machine)
-    chips = google.list_devices()
+    chips = [one for one in google.list_devices() if one.extra_info["family"] == CLOUD]
     said = [] if chips else [google.facts().reason]
     said += [str(one.extra_info["reason"]) for one in chips[:1] if one.seen_by != "driver"]
     named = machine.variable(LIBRARY_VARIABLE)

@@ -92,7 +92,7 @@ def _totals(machine: Machine) -> tuple[Totals, str]:
     account = _from_account(machine.text("/proc/meminfo") or "")
     if None not in account:
         return account, ""
-    told = machine.library(PsutilMemory).ask("memory")
+    told = machine.library(Psutil).ask("memory")
     if isinstance(told.value, list) and len(told.value) == 4:
         return tuple(whole(b) if a is None else a for a, b in zip(account, told.value, strict=True)), ""
     return account, told.reason
@@ -116,20 +116,33 @@ def _from_account(account: str) -> Totals:
     return total or None, *others
 
 
-class PsutilMemory(Library):
-    """psutil, for systems that aren't Linux."""
+class Psutil(Library):
+    """psutil: memory on systems that aren't Linux, and what the processor does now."""
 
-    NAME = "psutil_memory"
+    NAME = "psutil"
 
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        """`memory`: main memory in all and available, swap in all and free, in bytes."""
+        """`memory`: main memory in all and available, swap in all and free, in bytes. `times`: seconds that the
+        processors spent working, and all of them. `frequency`: in MHz. `temperatures`: what the sensors of each chip
+        read, in °C."""
         try:
             import psutil
 
-            memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-        except (ImportError, OSError, RuntimeError) as error:
+            if function == "memory":
+                memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+                return Reading(value=[memory.total, memory.available, swap.total, swap.free])
+            if function == "times":
+                spent = psutil.cpu_times()._asdict()
+                # Guest time is in user time already.
+                total = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
+                return Reading(value=[total - spent["idle"] - spent.get("iowait", 0.0), total])
+            if function == "frequency":
+                told = psutil.cpu_freq()
+                return Reading(value=round(told.current, 1) if told and told.current else None)
+            sensors = psutil.sensors_temperatures()  # neither macOS nor Windows has it
+            return Reading(value={name: [one.current for one in chip] for name, chip in sensors.items()})
+        except (ImportError, OSError, RuntimeError, AttributeError) as error:
             return Reading(value=None, reason=f"psutil: {type(error).__name__}: {error}")
-        return Reading(value=[memory.total, memory.available, swap.total, swap.free])
 
 
 def group_folders(machine: Machine, controller: str) -> Iterator[tuple[str, int]]:

@@ -16,13 +16,6 @@ from ...evidence.redaction import redact
 from ...machine import LiveMachine, Machine
 from ...values import data_file
 
-DEVICE_TYPES = ("nvme_ssd", "sata_ssd", "ssd", "hdd", "flash", "virtual", "network", "object")
-"""`ssd` is one behind SAS, USB or UFS; `flash` an SD card or eMMC; `virtual` what a hypervisor or a RAID controller
-shows as a disk, whose medium isn't told."""
-
-BUS_TYPES = ("pcie", "sata", "sas", "usb", "mmc", "virtual", "network")
-HEALTH = ("healthy", "warning", "critical")
-
 NOT_MEASURED = "not measured, and no sourced figure for this model"
 SMART_NOT_ASKED = "SMART wasn't asked: python -m hardware list --smart"
 
@@ -35,6 +28,9 @@ _SERIAL, _HOST, _BUCKET = "<serial>", "<host>", "<bucket>"
 @dataclass(frozen=True, kw_only=True)
 class StorageDeviceInfo:
     """One physical disk, or one place in a network that is mounted.
+
+    Of the types, `ssd` is one behind SAS, USB or UFS; `flash` an SD card or eMMC; `virtual` what a hypervisor or a
+    RAID controller shows as a disk, whose medium isn't told.
 
     `wear_level_percent` is the part of the rated endurance that is used, and may go beyond 100. `max_*` hold measured
     or sourced figures alone; what a link allows at most is in `extra_info`. `reasons` tells by field why it is
