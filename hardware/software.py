@@ -138,6 +138,12 @@ def parse_torch_version(path: Path) -> TorchBuild:
     )
 
 
+def places() -> dict[str, Any]:
+    """Where libraries and engines of containers are looked for: `folders`, `programs`, `engines`."""
+    found: dict[str, Any] = data_file(_LIBRARIES)["places"]
+    return found
+
+
 def known_libraries() -> list[dict[str, Any]]:
     """The libraries that frameworks compute with, as `libraries.toml` has them."""
     found: list[dict[str, Any]] = data_file(_LIBRARIES)["library"]

@@ -6,11 +6,10 @@ Sources: the kernel's `Documentation/gpu/amdgpu/driver-misc.rst` and `thermal.rs
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from ..machine import Machine, Reading
-from ._drivers import Agent, Card, DriverFiles, driver_version, read_card
+from ._drivers import Agent, Card, DriverFiles, driver_version
 from ._figures import (
     Extra,
     celsius,
@@ -133,14 +132,10 @@ class AmdgpuSource(DriverFiles):
         """In the order of KFD's nodes, and by address where KFD doesn't know them."""
         known = agents(self.machine)
         found = []
-        for name in self.machine.names(_DRM) or ():
-            if not re.fullmatch(r"card\d+", name):
-                continue
-            card = read_card(self.machine, f"{_DRM}/{name}", AMD_VENDOR_ID, ("amdgpu", ""))
-            if card is not None:
-                # amdgpu_pm.c: only an APU has the voltage of a north bridge.
-                integrated = card.hwmon is not None and self.machine.text(f"{card.hwmon}/in1_label") == "vddnb"
-                found.append(replace(card, integrated=integrated, agent=known.get(card.address)))
+        for card in self.found(_DRM, r"card\d+", AMD_VENDOR_ID, ("amdgpu", "")):
+            # amdgpu_pm.c: only an APU has the voltage of a north bridge.
+            integrated = card.hwmon is not None and self.machine.text(f"{card.hwmon}/in1_label") == "vddnb"
+            found.append(replace(card, integrated=integrated, agent=known.get(card.address)))
         return tuple(
             sorted(found, key=lambda card: (card.agent is None, card.agent.node if card.agent else 0, card.address))
         )

@@ -5,6 +5,7 @@ A device whose node isn't in `/dev` wasn't given to this container.
 
 from __future__ import annotations
 
+import re
 import threading
 from abc import abstractmethod
 from collections.abc import Collection
@@ -98,6 +99,12 @@ class DriverFiles(Source):
         super().__init__(machine)
         self._lock = threading.Lock()
         self._every: tuple[Card, ...] | None = None
+
+    def found(self, folder: str, pattern: str, vendor_id: int, drivers: Collection[str]) -> list[Card]:
+        """The devices of some drivers in a folder such as `/sys/class/drm`, by address."""
+        names = [name for name in self.machine.names(folder) or () if re.fullmatch(pattern, name)]
+        cards = [read_card(self.machine, f"{folder}/{name}", vendor_id, drivers) for name in names]
+        return sorted((card for card in cards if card is not None), key=lambda card: card.address)
 
     @abstractmethod
     def look(self) -> tuple[Card, ...]:

@@ -7,12 +7,11 @@ Sources: the kernel's `Documentation/ABI/testing/sysfs-driver-intel-i915-hwmon`,
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 
 from ..machine import Machine, Reading
-from ._drivers import Card, DriverFiles, driver_version, read_card
+from ._drivers import Card, DriverFiles, driver_version
 from ._figures import Extra, celsius, generation_of, given, number, positive, rates, share, size, throttling, watts
 from ._pci import INTEL_VENDOR_ID, pci_name
 from .base import AcceleratorInfo
@@ -37,12 +36,6 @@ class _IntelFiles(DriverFiles):
 
     VENDOR = "Intel"
 
-    def found(self, folder: str, pattern: str, *drivers: str) -> list[Card]:
-        """The devices of some drivers, by address."""
-        names = [name for name in self.machine.names(folder) or () if re.fullmatch(pattern, name)]
-        cards = [read_card(self.machine, f"{folder}/{name}", INTEL_VENDOR_ID, drivers) for name in names]
-        return sorted((card for card in cards if card is not None), key=lambda card: card.address)
-
     def extra(self, card: Card) -> Extra:
         return super().extra(card) | {"driver": card.driver}
 
@@ -60,7 +53,7 @@ class IntelGpuFiles(_IntelFiles):
     def look(self) -> tuple[Card, ...]:
         """Cards first: the integrated one is not the first where its number isn't."""
         # Graphics inside an Intel processor have had this address since the first; a card is behind a bridge.
-        found = self.found(_DRM, r"card\d+", "i915", "xe")
+        found = self.found(_DRM, r"card\d+", INTEL_VENDOR_ID, ("i915", "xe"))
         found = [replace(card, integrated=card.address == "0000:00:02.0") for card in found]
         return tuple(sorted(found, key=lambda card: card.integrated))
 
@@ -129,7 +122,7 @@ class IntelNpuFiles(_IntelFiles):
     DEVICE_TYPE = "npu"
 
     def look(self) -> tuple[Card, ...]:
-        return tuple(self.found(_ACCEL, r"accel\d+", "intel_vpu"))
+        return tuple(self.found(_ACCEL, r"accel\d+", INTEL_VENDOR_ID, ("intel_vpu",)))
 
     def utilization(self, card: Card) -> Reading[dict[str, float | None]]:
         busy = _growth(self.machine, f"{card.path}/npu_busy_time_us")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from ..machine import Machine, Reading
-from ..values import decimal, first_number, from_json, inside, pairs, table, tables, text, whole
-from .info import CoreCluster, CPUInfo, as_caches, named, of_flags
+from ..values import decimal, first_number, inside, pairs, tables, text, whole
+from .info import CoreCluster, CPUInfo, as_caches, named, of_flags, printed_tables
 
 SYSCTL = ("sysctl", "hw", "machdep.cpu")
 PROFILER = (
     *("system_profiler", "-json", "SPMemoryDataType", "SPNVMeDataType", "SPSerialATADataType"),
     *("SPDisplaysDataType", "SPHardwareDataType"),
 )
-
-_said: WeakKeyDictionary[Machine, Reading[dict[str, Any]]] = WeakKeyDictionary()
 
 
 def sysctl(machine: Machine) -> Reading[dict[str, str]]:
@@ -26,12 +23,7 @@ def sysctl(machine: Machine) -> Reading[dict[str, str]]:
 
 def profiler(machine: Machine) -> Reading[dict[str, Any]]:
     """What `system_profiler` says by the names of its types, or why it says nothing."""
-    kept = _said.get(machine)
-    if kept is None:
-        told = machine.run(*PROFILER)
-        kept = Reading(value=None if told.value is None else table(from_json(told.value)), reason=told.reason)
-        _said[machine] = kept
-    return kept
+    return printed_tables(machine, *PROFILER)
 
 
 def processor(machine: Machine) -> CPUInfo | None:

@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
-from ..values import data_file
+from ..machine import Machine, Reading
+from ..values import data_file, from_json, table
 
 _INSTRUCTION_SETS = Path(__file__).with_name("instruction_sets.toml")
 _CHANNEL = r"(?i).*?channel[ _-]?[a-z0-9](?![a-z0-9])"
@@ -78,6 +81,20 @@ class CPUInfo:
     current_frequency_mhz: float | None = None
     instruction_sets: tuple[str, ...] = ()
     source: str = ""
+
+
+_printed: WeakKeyDictionary[Machine, dict[tuple[str, ...], Reading[dict[str, Any]]]] = WeakKeyDictionary()
+
+
+def printed_tables(machine: Machine, *words: str) -> Reading[dict[str, Any]]:
+    """The table that a program prints as JSON, or why it prints none. It runs once for a machine."""
+    kept = _printed.setdefault(machine, {})
+    if words not in kept:
+        told = machine.run(*words)
+        found = table(from_json((told.value or "").lstrip("\ufeff")))
+        reason = told.reason or ("" if found else f"{words[0]} printed no JSON")
+        kept[words] = Reading(value=found or None, reason=reason)
+    return kept[words]
 
 
 def as_caches(counts: Mapping[tuple[int, str, int], int]) -> tuple[CacheInfo, ...]:
