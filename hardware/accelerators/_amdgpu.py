@@ -126,7 +126,6 @@ class AmdgpuSource(DriverFiles):
     """The files of the driver."""
 
     NAME = "sysfs"
-    VENDOR = "AMD"
 
     def look(self) -> tuple[Card, ...]:
         """In the order of KFD's nodes, and by address where KFD doesn't know them."""

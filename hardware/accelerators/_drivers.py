@@ -5,8 +5,8 @@ A device whose node isn't in `/dev` wasn't given to this container.
 
 from __future__ import annotations
 
+import functools
 import re
-import threading
 from abc import abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -90,15 +90,9 @@ def driver_version(machine: Machine, module: str) -> str:
 
 
 class DriverFiles(Source):
-    """A driver's files. Its devices are looked for once until `close`: what a device is doesn't change."""
+    """A driver's files. Its devices are looked for once: what a device is doesn't change."""
 
-    VENDOR: ClassVar[str]
     DEVICE_TYPE: ClassVar[str] = "gpu"
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
-        self._lock = threading.Lock()
-        self._every: tuple[Card, ...] | None = None
 
     def found(self, folder: str, pattern: str, vendor_id: int, drivers: Collection[str]) -> list[Card]:
         """The devices of some drivers in a folder such as `/sys/class/drm`, by address."""
@@ -114,47 +108,34 @@ class DriverFiles(Source):
     def described(self, index: int, card: Card) -> AcceleratorInfo:
         """All that the files tell of a device that is there."""
 
+    @functools.cached_property
     def every(self) -> tuple[Card, ...]:
         """All devices of the driver."""
-        with self._lock:
-            if self._every is None:
-                self._every = self.look()
-            return self._every
-
-    def close(self) -> None:
-        with self._lock:
-            self._every = None
+        return self.look()
 
     def cards(self) -> tuple[Card, ...]:
         """Those whose node this container was given."""
-        return tuple(card for card in self.every() if card.may_open is not None)
+        return tuple(card for card in self.every if card.may_open is not None)
 
     def at(self, address: object) -> Card | None:
         """The device at an address on the bus."""
-        return next((card for card in self.every() if card.address == address), None)
+        return next((card for card in self.every if card.address == address), None)
 
-    def handle(self, index: int) -> Card | None:
-        cards = self.cards()
-        return cards[index] if index < len(cards) else None
+    def handle(self, index: int) -> Card:
+        return self.cards()[index]
 
     def place_of(self, address: object) -> int | None:
         return next((place for place, card in enumerate(self.cards()) if card.address == address), None)
 
     def count(self) -> Reading[int]:
-        every, listed = self.every(), len(self.cards())
+        every, listed = self.every, len(self.cards())
         if every and not listed:
             reason = f"{every[0].node or 'the device node'} isn't there: was it given to this container?"
             return Reading(value=None, reason=reason)
         return given(listed or None, "the driver has no device")
 
     def describe(self, index: int) -> AcceleratorInfo:
-        card = self.handle(index)
-        if card is not None:
-            return self.described(index, card)
-        extra: Extra = {"reason": f"device {index} isn't there any more"}
-        return AcceleratorInfo(
-            vendor=self.VENDOR, device_type=self.DEVICE_TYPE, model="unknown", index=index, extra_info=extra
-        )
+        return self.described(index, self.handle(index))
 
     def extra(self, card: Card) -> Extra:
         """Where a device is on the bus, what it is, and what is in the way of using it."""

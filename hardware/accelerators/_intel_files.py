@@ -34,8 +34,6 @@ def _growth(machine: Machine, path: str) -> float | None:
 class _IntelFiles(DriverFiles):
     """What Intel's drivers have in common."""
 
-    VENDOR = "Intel"
-
     def extra(self, card: Card) -> Extra:
         return super().extra(card) | {"driver": card.driver}
 

@@ -54,15 +54,15 @@ class Source(ABC):
         """All that it tells of one device; what it doesn't tell is `None`."""
 
     def handle(self, index: int) -> Any:
-        """What a metric is asked with; `None` for a device that is gone."""
+        """What a metric is asked with."""
         return index
 
     def told(self, index: int, what: str) -> Reading[Any]:
         """One metric of a device by its name, or the reason why there is none."""
         method: Callable[[Any], Reading[Any]] | None = getattr(self, what, None)
-        if (device := self.handle(index)) is None:
-            return Reading(value=None, reason=f"device {index} isn't there any more")
-        return method(device) if method else Reading(value=None, reason=f"{self.NAME} doesn't report {what}")
+        if method is None:
+            return Reading(value=None, reason=f"{self.NAME} doesn't report {what}")
+        return method(self.handle(index))
 
     def place_of(self, address: object) -> int | None:
         """The number of the device at an address on the bus; `None` where it lists none there."""
@@ -180,7 +180,6 @@ class SourcedAccelerators(ListedAccelerators):
         super().__init__(machine)
         self._library = self.LIBRARY_SOURCE(self.machine)
         self._files: tuple[Source, ...] = ()
-        self._chosen: tuple[Source, ...] = ()
         self._bus: list[tuple[PciDevice, ...] | None] = []
         self._places: tuple[tuple[Source, int], ...] = ()
 
@@ -189,17 +188,11 @@ class SourcedAccelerators(ListedAccelerators):
         """The kernel's files: of the devices that the library lists too, then of those that it doesn't. None where
         nothing of the vendor is seen."""
 
-    def sources(self) -> tuple[Source, ...]:
-        """What lists the devices, in the order of their numbers; it is kept until `shutdown`."""
-        with self._lock:
-            if not self._chosen:
-                files = self._files = self._files or self.files()
-                first = (self._library,) if self._library.count().value else files[:1]
-                self._chosen = tuple(one for one in (*first, *files[1:]) if one.count().value)
-            return self._chosen
-
     def find(self) -> tuple[AcceleratorInfo, ...]:
-        self._places = tuple((one, place) for one in self.sources() for place in range(one.count().value or 0))
+        files = self._files = self.files()
+        first = (self._library,) if self._library.count().value else files[:1]
+        sources = (*first, *files[1:])
+        self._places = tuple((one, place) for one in sources for place in range(one.count().value or 0))
         if not self._places:
             return tuple(
                 bus_only(one, vendor=self.VENDOR_NAME, device_type=self.device_type_of(one))
@@ -261,7 +254,7 @@ class SourcedAccelerators(ListedAccelerators):
             reason="; ".join(filter(None, [reason, fewer])),
             on_bus=None if on_bus is None else len(on_bus),
             simulated=simulated,
-            read_through=", ".join(source.NAME for source in self.sources()),
+            read_through=", ".join(dict.fromkeys(source.NAME for source, _ in self._places)),
         )
 
     def opening(self) -> Opening:
@@ -294,7 +287,7 @@ class SourcedAccelerators(ListedAccelerators):
             super().shutdown()
             for source in (self._library, *self._files):
                 source.close()
-            self._chosen, self._files, self._bus = (), (), []
+            self._files, self._bus = (), []
 
 
 def _described(source: Source, index: int) -> AcceleratorInfo:

@@ -255,7 +255,7 @@ class AmdAccelerators(SourcedAccelerators):
         if self.machine.may_open("/dev/kfd") is False:  # it is of group render, and a container has it only if given
             why = "/dev/kfd can't be opened by this user: join group render (and video)"
             return replace(opening, driver=DriverState.DENIED, reason="; ".join(filter(None, [why, opening.reason])))
-        if not self.sources() and self._files:
+        if not self.driven() and self._files:
             reasons = filter(None, [opening.reason, self._files[0].count().reason])
             return replace(opening, reason="; ".join(dict.fromkeys(reasons)))
         return opening

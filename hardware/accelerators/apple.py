@@ -127,14 +127,8 @@ class AppleAccelerators(ListedAccelerators):
     def _elsewhere(self) -> VendorFacts:
         """Apple silicon can run Linux, where none of this is there."""
         silicon = "apple,arm-platform" in (self.machine.text("/proc/device-tree/compatible") or "")
-        system = self.machine.host().system
-        return VendorFacts(
-            vendor=self.VENDOR_NAME,
-            hardware=HardwareState.PRESENT if silicon else HardwareState.ABSENT,
-            driver=DriverState.MISSING if silicon else DriverState.UNKNOWN,
-            library=LibraryState.MISSING if silicon else LibraryState.UNKNOWN,
-            reason=f"Metal and Core ML need macOS; this is {system}",
-        )
+        why = f"Metal and Core ML need macOS; this is {self.machine.host().system}"
+        return self.seen(DriverState.MISSING, LibraryState.MISSING, [why]) if silicon else self.unseen(why)
 
     def _displays(self) -> list[dict[str, Any]]:
         return tables(inside(profiler(self.machine).value, "SPDisplaysDataType"))
