@@ -124,8 +124,6 @@ class Packages(Library):
         if function == "version":
             version = package_versions((name,))[name]
             return Reading(value=version, reason="" if version else f"the Python package {name} isn't installed")
-        if function != "module":
-            return Reading(value=None, reason=f"{function} isn't asked of packages")
         try:
             spec = importlib.util.find_spec(name)
         except (ImportError, ValueError):

@@ -33,8 +33,6 @@ class ClusterConfig(Library):
 
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
         """`cluster`: a table with the `fabric` (`cs2`, `cs3`) and how many `namespaces` this user may use."""
-        if function != "cluster":
-            return Reading(value=None, reason=f"{function} isn't asked of a cluster's configuration")
         named = os.environ.get(FILE_VARIABLE)
         path = Path(named or DEFAULT_FILE)
         where = f"the file that {FILE_VARIABLE} names" if named else DEFAULT_FILE
