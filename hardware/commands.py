@@ -13,7 +13,6 @@ from .plain_text import json_text, printable
 from .whole_file import write_whole
 
 if TYPE_CHECKING:
-    from .machine import Machine
     from .recording import Recorder
 
 SECONDS = click.FloatRange(min=0)
@@ -79,11 +78,12 @@ def doctor_command(
     from .doctor.diagnosis import Health, diagnose_machine, diagnosis_text, with_probes
     from .doctor.remedies import kinds_of
     from .machine import LiveMachine
+    from .recording import ReplayedMachine
 
     if record is not None and replay is not None:
         raise UsageError("--record and --replay exclude each other", fix="Record on the machine, replay elsewhere.")
     recorder = _recorder(record) if record is not None else None
-    machine = recorder or recorded_machine(replay) or LiveMachine()
+    machine = recorder or (ReplayedMachine(replay) if replay else LiveMachine())
     inventory, kinds = detect(machine), kinds_of(machine)
     if recorder is not None and record is not None:
         _keep(recorder, record)
@@ -120,15 +120,6 @@ def _keep(recorder: Recorder, folder: Path) -> None:
             f"can't write {folder}", why=error.strerror or str(error), fix="Name a folder that can be made."
         ) from error
     say(f"recorded: {len(written)} files in {folder}; look at them before you give them away")
-
-
-def recorded_machine(folder: Path | None) -> Machine | None:
-    """The machine that a folder holds a recording of; none where no folder was named. Raises `BrokenInput`."""
-    if folder is None:
-        return None
-    from .recording import ReplayedMachine
-
-    return ReplayedMachine(folder)
 
 
 @click.command("compare", short_help="Say what differs between two inventories.")
