@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .commands import COMMANDS, deliver, recorded_machine
+from .commands import COMMANDS, deliver
 from .front_door import open_door
 from .listing import FORMATS, list_text
 from .own_commands import as_runnable, program_of
@@ -43,8 +43,9 @@ def list_command(format_: str, output: Path | None, replay: Path | None, smart: 
       python -m hardware list --format json --output lab1.json
     """
     from .detection import detect
+    from .recording import ReplayedMachine
 
-    deliver(list_text(detect(recorded_machine(replay), smart=smart), format_), output)
+    deliver(list_text(detect(ReplayedMachine(replay) if replay else None, smart=smart), format_), output)
 
 
 for _command in (*COMMANDS, *plugins().commands()):

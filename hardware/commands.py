@@ -13,7 +13,6 @@ from .plain_text import json_text, printable
 from .whole_file import write_whole
 
 if TYPE_CHECKING:
-    from .machine import Machine
     from .recording import Recorder
 
 SECONDS = click.FloatRange(min=0)
@@ -75,23 +74,27 @@ def doctor_command(
     A recording holds what detection read, without serial numbers, names and secrets.
     Exit codes: 0 all that is expected works, 1 something that is present can't be used.
     """
-    from .detection import detect, targets
-    from .doctor.checking import check_targets
+    from .detection import detect, probe_apart, targets
     from .doctor.diagnosis import Health, diagnose_machine, diagnosis_text, with_probes
     from .doctor.remedies import kinds_of
     from .machine import LiveMachine
+    from .recording import ReplayedMachine
 
     if record is not None and replay is not None:
         raise UsageError("--record and --replay exclude each other", fix="Record on the machine, replay elsewhere.")
     recorder = _recorder(record) if record is not None else None
-    machine = recorder or recorded_machine(replay) or LiveMachine()
+    machine = recorder or (ReplayedMachine(replay) if replay else LiveMachine())
     inventory, kinds = detect(machine), kinds_of(machine)
     if recorder is not None and record is not None:
         _keep(recorder, record)
     diagnosis = diagnose_machine(inventory, targets(inventory), kinds)
     if check and replay is None:
         here = [one.name for one in diagnosis.findings if one.kind == "target" and one.health is Health.EXPECTED]
-        diagnosis = with_probes(diagnosis, check_targets(here, timeout_s=timeout, note=say), kinds)
+        probes = {}
+        for name in here:
+            say(f"computing on {name} …")
+            probes[name] = probe_apart(name, timeout_s=timeout)
+        diagnosis = with_probes(diagnosis, probes, kinds)
     deliver(as_json(diagnosis.to_dict()) if format_ == "json" else diagnosis_text(diagnosis), output)
     return int(bool(diagnosis.problems))
 
@@ -119,15 +122,6 @@ def _keep(recorder: Recorder, folder: Path) -> None:
     say(f"recorded: {len(written)} files in {folder}; look at them before you give them away")
 
 
-def recorded_machine(folder: Path | None) -> Machine | None:
-    """The machine that a folder holds a recording of; none where no folder was named. Raises `BrokenInput`."""
-    if folder is None:
-        return None
-    from .recording import ReplayedMachine
-
-    return ReplayedMachine(folder)
-
-
 @click.command("compare", short_help="Say what differs between two inventories.")
 @click.argument("before", type=_FILE, metavar="A.json")
 @click.argument("after", type=_FILE, metavar="B.json")
@@ -143,7 +137,8 @@ def compare_command(before: Path, after: Path, format_: str, output: Path | None
     \b
     Exit codes: 0 no evidence expires, 1 something differs that makes evidence expire.
     """
-    from .comparison import compare_inventories, comparison_text, load_inventory
+    from .comparison import compare_inventories, comparison_text
+    from .inventory_file import load_inventory
 
     found = compare_inventories(load_inventory(before), load_inventory(after))
     deliver(as_json(found.to_dict()) if format_ == "json" else comparison_text(found), output)

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from .errors import BrokenInput, echo
 from .evidence.versions import ABSENT, expired_by, machine_versions
 from .plain_text import columns, size_text
-from .untrusted import read_json, reason_of
 
 SCHEMA_VERSION = 1
 
-_LARGEST = 64 * 1024 * 1024
-
 Inventory = Mapping[str, Any]
 
-_CPU = ("vendor", "model", "architecture", "sockets", "cores", "threads", "instruction_sets")
-_DEVICE = (
-    *("model", "device_type", "seen_by", "compute_capability", "memory_bytes", "memory_type", "bus_type"),
-    *("pcie_gen", "bandwidth_gbps", "driver_version", "firmware_version", "simulated"),
-)
-_VENDOR = ("hardware", "driver", "library", "state")
-_TORCH = ("version", "cuda", "hip", "xpu")
+Rows = Mapping[str, Mapping[str, Any]]
+
 _SAME = 0.02
 """Memory in all differs by this share between boots of one machine: what the kernel keeps for itself."""
 
@@ -61,69 +51,12 @@ class Comparison:
         }
 
 
-def load_inventory(path: Path) -> Inventory:
-    """An inventory that `list --format json` wrote. Raises `BrokenInput` for anything else."""
-    fix = "Write one with: python -m hardware list --format json --output FILE"
-    try:
-        data = read_json(path, longest=_LARGEST)
-    except OSError as error:
-        raise BrokenInput(f"can't read {echo(str(path))}", why=reason_of(error), fix=fix) from error
-    except ValueError as error:
-        raise BrokenInput(f"{echo(str(path))} is no JSON", why=reason_of(error), fix=fix) from error
-    if wrong := inventory_problem(data):
-        raise BrokenInput(f"{echo(str(path))} is no inventory", why=wrong, fix=fix)
-    return data  # type: ignore[no-any-return] # checked above
-
-
-def inventory_problem(data: object) -> str:
-    """Why `data` is no inventory that can be compared; empty where it is one."""
-    kinds = {"host": dict, "cpu": dict, "memory": dict, "accelerators": list, "vendors": list, "packages": dict}
-    if not isinstance(data, dict):
-        return f"it lacks {', '.join(kinds)}"
-    wrong = [name for name, kind in kinds.items() if not isinstance(data.get(name), kind)]
-    if wrong:
-        return f"it lacks {', '.join(wrong)}"
-    devices = [*data["accelerators"], *data["vendors"]]
-    if not all(isinstance(one, dict) and "vendor" in one for one in devices):
-        return "it lacks vendors of devices"
-    return next((f"its {name} can't be what a machine has" for name, fine in _shapes(data) if not fine), "")
-
-
-def _shapes(data: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The parts that are looked into, and whether each has the shape in which an inventory is written."""
-    sizes = (data["memory"].get("total_bytes"), data["memory"].get("available_bytes"))
-    yield "memory", all(one is None or (isinstance(one, int) and not isinstance(one, bool)) for one in sizes)
-    yield "packages", _are(data["packages"].values(), str)
-    yield "torch", isinstance(data.get("torch") or {}, dict) and _are((data.get("torch") or {}).values(), str)
-    for name in ("targets", "storage"):
-        rows = data.get(name) or []
-        yield name, isinstance(rows, list) and all(isinstance(one, dict) for one in rows)
-    for one in data["accelerators"]:
-        versions = (one.get("driver_version"), one.get("firmware_version"))
-        yield "accelerators", isinstance(one.get("extra_info") or {}, dict) and _are(versions, str)
-
-
-def _are(values: Iterable[Any], kind: type) -> bool:
-    return all(one is None or isinstance(one, kind) for one in values)
-
-
 def compare_inventories(before: Inventory, after: Inventory) -> Comparison:
     """What differs `after` from `before`."""
-    return Comparison(
-        differences=(
-            *_fields("host", before["host"], after["host"], ("system", "release", "machine")),
-            *_fields("cpu", before["cpu"], after["cpu"], _CPU),
-            *_memory(before["memory"], after["memory"]),
-            *_rows("vendor", _by_vendor(before), _by_vendor(after), _VENDOR),
-            *_rows("device", _by_device(before), _by_device(after), _DEVICE),
-            *_rows(
-                "storage", _by_path(before), _by_path(after), ("model", "firmware", "capacity_bytes", "filesystem")
-            ),
-            *_fields("torch", before.get("torch") or {}, after.get("torch") or {}, _TORCH),
-            *_versions(before, after),
-            *_rows("target", _targets(before), _targets(after), ("expected", "memory_bytes")),
-        )
-    )
+    found = [
+        one for area, (rows, names) in _AREAS.items() for one in _differences(area, rows(before), rows(after), names)
+    ]
+    return Comparison(differences=(*found, *_versions(before, after)))
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -160,46 +93,23 @@ def value_text(name: str, value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _fields(
-    area: str, before: Mapping[str, Any], after: Mapping[str, Any], names: tuple[str, ...], of: str = ""
-) -> Iterator[Difference]:
-    for name in names:
-        if before.get(name) != after.get(name):
-            label = f"{of} {name}".strip()
-            yield Difference(area=area, name=label, before=before.get(name), after=after.get(name))
-
-
-def _memory(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
-    old, new = before.get("total_bytes"), after.get("total_bytes")
-    if not (old and new and abs(new - old) <= _SAME * old):
-        yield from _fields("memory", before, after, ("total_bytes",))
-    names = ("cgroup_limit_bytes", "swap_total_bytes", "persistent_bytes", "kind", "speed_mts", "channels")
-    yield from _fields("memory", before, after, names)
-
-
-def _rows(
-    area: str,
-    before: Mapping[str, Mapping[str, Any]],
-    after: Mapping[str, Mapping[str, Any]],
-    names: tuple[str, ...],
-) -> Iterator[Difference]:
+def _differences(area: str, before: Rows, after: Rows, names: tuple[str, ...]) -> Iterator[Difference]:
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)
         if old is None or new is None:
             yield Difference(area=area, name=key, before=old and _name(old), after=new and _name(new))
-        else:
-            yield from _fields(area, old, new, names, of=key)
+            continue
+        for name in names:
+            then, now = old.get(name), new.get(name)
+            if then != now and not (name == "total_bytes" and then and now and abs(now - then) <= _SAME * then):
+                yield Difference(area=area, name=f"{key} {name}".strip(), before=then, after=now)
 
 
 def _name(row: Mapping[str, Any]) -> str:
     return str(row.get("model") or row.get("state") or "there")
 
 
-def _by_vendor(inventory: Inventory) -> dict[str, Mapping[str, Any]]:
-    return {str(one["vendor"]): one for one in inventory["vendors"]}
-
-
-def _by_device(inventory: Inventory) -> dict[str, Mapping[str, Any]]:
+def _by_device(inventory: Inventory) -> Rows:
     """By vendor and the driver's number, or the place on the bus where no driver numbers it."""
     found = {}
     for place, one in enumerate(inventory["accelerators"]):
@@ -210,13 +120,35 @@ def _by_device(inventory: Inventory) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _by_path(inventory: Inventory) -> dict[str, Mapping[str, Any]]:
-    rows = [one for one in inventory.get("storage") or () if isinstance(one, dict)]
-    return {str(one.get("device_path", place)): one for place, one in enumerate(rows)}
+def _part(name: str) -> Callable[[Inventory], Rows]:
+    """One table of an inventory."""
+    return lambda inventory: {"": inventory.get(name) or {}}
 
 
-def _targets(inventory: Inventory) -> dict[str, Mapping[str, Any]]:
-    return {str(one["target"]): one for one in inventory.get("targets") or () if "target" in one}
+def _listed(name: str, key: str) -> Callable[[Inventory], Rows]:
+    """The tables of a list, by what identifies one."""
+    return lambda inventory: {str(one.get(key, place)): one for place, one in enumerate(inventory.get(name) or ())}
+
+
+_DEVICE = (
+    *("model", "device_type", "seen_by", "compute_capability", "memory_bytes", "memory_type", "bus_type"),
+    *("pcie_gen", "bandwidth_gbps", "driver_version", "firmware_version", "simulated"),
+)
+_CPU = ("vendor", "model", "architecture", "sockets", "cores", "threads", "instruction_sets")
+_MEMORY = (
+    *("total_bytes", "cgroup_limit_bytes", "swap_total_bytes", "persistent_bytes", "kind", "speed_mts", "channels"),
+)
+_AREAS: dict[str, tuple[Callable[[Inventory], Rows], tuple[str, ...]]] = {
+    "host": (_part("host"), ("system", "release", "machine")),
+    "cpu": (_part("cpu"), _CPU),
+    "memory": (_part("memory"), _MEMORY),
+    "vendor": (_listed("vendors", "vendor"), ("hardware", "driver", "library", "state")),
+    "device": (_by_device, _DEVICE),
+    "storage": (_listed("storage", "device_path"), ("model", "firmware", "capacity_bytes", "filesystem")),
+    "torch": (_part("torch"), ("version", "cuda", "hip", "xpu")),
+    "target": (_listed("targets", "target"), ("expected", "memory_bytes")),
+}
+"""What is compared: the tables of each area, and their fields."""
 
 
 def _versions(before: Inventory, after: Inventory) -> Iterator[Difference]:

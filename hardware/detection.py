@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from .accelerators import registered_vendors
 from .accelerators._pci import bus_read_once, chip_accelerators, pci_accelerators
@@ -22,6 +22,8 @@ from .system.cpu import read_cpu
 from .system.libraries import ContainerEngine, read_container_engines, read_libraries
 from .system.memory import read_memory
 from .system.storage import read_storage
+
+_TAIL = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,33 @@ def probe(target: str) -> ProbeResult:
     )
 
 
+def probe_apart(target: str, *, timeout_s: float) -> ProbeResult:
+    """The same in a child with a time limit: what crashes or hangs is a reason. Never raises."""
+    from .known_answer import expected
+    from .process import NoAnswer, ask
+
+    started, timed_out = time.perf_counter(), False
+    try:
+        told = ask(__name__, target, limit_s=timeout_s)
+        got = None if told["got"] is None else tuple(told["got"])
+        return ProbeResult(**{**told, "got": got, "expected": tuple(told["expected"])})
+    except NoAnswer as error:
+        timed_out = error.ended.timed_out
+        said = " ".join(error.ended.stderr.split())[-_TAIL:]
+        reason = f"it took longer than {timeout_s:g} s" if timed_out else f"its process {error.ended.how}. {said}"
+    except HwCompatError as error:
+        reason = str(error)
+    return ProbeResult(
+        target=target,
+        ok=False,
+        reason=reason.strip(),
+        expected=expected(),
+        got=None,
+        duration_s=time.perf_counter() - started,
+        timed_out=timed_out,
+    )
+
+
 def _broken(name: str, reason: str) -> VendorFacts:
     return VendorFacts(
         vendor=name,
@@ -126,3 +155,9 @@ def _broken(name: str, reason: str) -> VendorFacts:
         reason=f"the vendor's file failed: {reason}",
         failed=True,
     )
+
+
+if __name__ == "__main__":
+    from .process import answer
+
+    answer(lambda target: asdict(probe(target)))

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -30,17 +30,10 @@ def open_door(command: click.Command, arguments: Sequence[str], *, program: str)
     """
     debug = "--debug" in arguments or os.environ.get("LOGLEVEL", "").upper() == "DEBUG"
 
-    def run() -> object:
+    try:
         # Not `command.main`, which makes a broken pipe an exit with code 1.
         with command.make_context(program, list(arguments)) as context:
-            return command.invoke(context)
-
-    return _guarded(run, debug)
-
-
-def _guarded(run: Callable[[], object], debug: bool) -> int:
-    try:
-        code = run()
+            code: object = command.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except HwCompatError as error:
@@ -52,8 +45,8 @@ def _guarded(run: Callable[[], object], debug: bool) -> int:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)
         return USAGE
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = f" Try: {context.command_path} --help" if context is not None else ""
+        where = getattr(error, "ctx", None)
+        hint = f" Try: {where.command_path} --help" if where is not None else ""
         _say(f"{error.format_message()}{hint}", debug)
         return USAGE
     except (KeyboardInterrupt, click.Abort):

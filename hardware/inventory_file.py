@@ -3,33 +3,77 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
-from .comparison import load_inventory
-from .detection import HardwareInfo
 from .errors import BrokenInput, echo
+from .inventory import HardwareInfo
 from .software import HostInfo, TorchBuild
 from .system.cpu import CPUInfo
 from .system.memory import MemoryInfo
+from .untrusted import read_json, reason_of, shape_problem
 
 _Made = TypeVar("_Made")
 
+_SCHEMA = Path(__file__).parent / "schemas" / "inventory.json"
+_LARGEST = 64 * 1024 * 1024
+_NEEDED = ("host", "cpu", "memory", "accelerators", "vendors", "packages")
+_FIX = "Write one with: python -m hardware list --format json --output FILE"
 _STATES = {"hardware": HardwareState, "driver": DriverState, "library": LibraryState}
+_LEFT_OUT = frozenset({"socket_details", "caches", "clusters", "numa_nodes"})
+
+
+def load_inventory(path: Path) -> Mapping[str, Any]:
+    """An inventory as plain data. Raises `BrokenInput` for anything else: the file may come from anybody."""
+    try:
+        data = read_json(path, longest=_LARGEST)
+    except OSError as error:
+        raise BrokenInput(f"can't read {echo(str(path))}", why=reason_of(error), fix=_FIX) from error
+    except ValueError as error:
+        raise BrokenInput(f"{echo(str(path))} is no JSON", why=reason_of(error), fix=_FIX) from error
+    if wrong := inventory_problem(data):
+        raise BrokenInput(f"{echo(str(path))} is no inventory", why=wrong, fix=_FIX)
+    return data  # type: ignore[no-any-return] # checked above
+
+
+def inventory_problem(data: object) -> str:
+    """Why `data` is no inventory that can be compared; empty where it is one."""
+    return shape_problem(data, _shape())
+
+
+@functools.cache
+def _shape() -> dict[str, Any]:
+    """The published shape, with parts left out or added as by other versions."""
+    shape: dict[str, Any] = _lenient(json.loads(_SCHEMA.read_text(encoding="utf-8")))
+    for name in ("accelerator", "vendor"):
+        shape["$defs"][name]["required"] = ["vendor"]
+    return {**shape, "required": list(_NEEDED)}
+
+
+def _lenient(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_lenient(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _lenient(value)
+        for key, value in schema.items()
+        if key != "required" and not (key == "additionalProperties" and value is False)
+    }
 
 
 def read_inventory(path: Path) -> HardwareInfo:
-    """What devices, memory, processor and software the file tells of; disks and libraries are left out.
-
-    Raises `BrokenInput`: the file may come from anybody.
-    """
+    """What devices, memory, processor and software the file tells of; disks and libraries are left out, and caches,
+    clusters and sockets one by one. Raises `BrokenInput`."""
     data = load_inventory(path)
     try:
         return HardwareInfo(
             host=_made(HostInfo, data["host"]),
-            cpu=_processor(data["cpu"]),
+            cpu=_made(CPUInfo, data["cpu"]),
             memory=_made(MemoryInfo, data["memory"]),
             accelerators=tuple(_made(AcceleratorInfo, one) for one in data["accelerators"]),
             vendors=tuple(
@@ -37,49 +81,14 @@ def read_inventory(path: Path) -> HardwareInfo:
                 for one in data["vendors"]
             ),
             torch=_made(TorchBuild, data.get("torch") or {}),
-            packages={str(name): value for name, value in data["packages"].items()},
+            packages=data["packages"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise BrokenInput(
-            f"{echo(str(path))} is no inventory",
-            why=f"{type(error).__name__}: {error}"[:160],
-            fix="Write one with: python -m hardware list --format json --output FILE",
-        ) from error
+        why = f"{type(error).__name__}: {error}"[:160]
+        raise BrokenInput(f"{echo(str(path))} is no inventory", why=why, fix=_FIX) from error
 
 
-def _processor(plain: Mapping[str, Any]) -> CPUInfo:
-    """Without caches, clusters and sockets one by one."""
-    names = plain.get("instruction_sets", ())
-    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-        raise TypeError("instruction_sets is no list of names")
-    left_out = ("socket_details", "caches", "clusters", "instruction_sets")
-    return dataclasses.replace(_made(CPUInfo, plain, without=left_out), instruction_sets=tuple(names))
-
-
-def _made(cls: type[_Made], plain: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> _Made:
-    """A value of a class from the fields that it has, each of the type that its annotation begins with."""
-    fields = {field.name: str(field.type) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    given = {name: plain[name] for name in fields if name in plain and name not in without}
-    for name, value in given.items():
-        _check(name, value, fields[name])
-    return cls(**given)
-
-
-def _check(name: str, value: Any, annotation: str) -> None:
-    if value is None and "None" in annotation:
-        return
-    first = annotation.partition(" |")[0].partition("[")[0]
-    kinds: dict[str, tuple[type, ...]] = {
-        "str": (str,),
-        "int": (int,),
-        "float": (int, float),
-        "bool": (bool,),
-        "Mapping": (dict,),
-        "tuple": (list,),
-    }
-    wanted = kinds.get(first)
-    wrong = wanted is not None and not isinstance(value, wanted)
-    if wrong or (isinstance(value, bool) and first in ("int", "float")):
-        raise TypeError(f"{name} is {type(value).__name__}, not {annotation}")
-    if isinstance(value, int | float) and not isinstance(value, bool) and not 0 <= value < 1e18:
-        raise ValueError(f"{name} is {value!r}")
+def _made(cls: type[_Made], plain: Mapping[str, Any]) -> _Made:
+    names = {field.name for field in dataclasses.fields(cls)} - _LEFT_OUT  # type: ignore[arg-type]
+    given = {name: plain[name] for name in names if name in plain}
+    return cls(**{name: tuple(one) if isinstance(one, list) else one for name, one in given.items()})

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +25,6 @@ Value = TypeVar("Value")
 COMMAND_LIMIT_S = 10.0
 _MOST_BYTES = 2**22
 _LONGEST_NUMBER = 40
-
-_FRESH_S = 0.5
-"""Metrics that are read together come from one run of a program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,24 +198,6 @@ class LiveMachine(Machine):
             libraries, self._libraries = self._libraries, {}
         for library in libraries.values():
             library.close()
-
-
-class Tool:
-    """What a command prints, run again only when the last answer is older than half a second."""
-
-    def __init__(self, machine: Machine, *words: str, keep: bool = False) -> None:
-        self._machine, self._words, self._keep = machine, words, keep
-        self._told: Reading[str] | None = None
-        self._at = 0.0
-        self._lock = threading.Lock()
-
-    def text(self) -> Reading[str]:
-        """Its output, or why there is none."""
-        with self._lock:
-            old = time.monotonic() - self._at > _FRESH_S and not self._keep
-            if self._told is None or old:
-                self._told, self._at = self._machine.run(*self._words), time.monotonic()
-            return self._told
 
 
 def failure(program: str, code: int, said: str) -> str:

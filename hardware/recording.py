@@ -14,11 +14,13 @@ Serial numbers, unique identifiers, names and secrets are replaced before anythi
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import re
+import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,66 +29,31 @@ from .evidence.redaction import redact
 from .machine import Library, Machine, Reading
 from .plain_text import one_line
 from .software import HostInfo, TorchBuild
-from .untrusted import is_inside, read_json, read_text, reason_of
+from .untrusted import is_inside, read_json, read_text, reason_of, shape_problem
 from .whole_file import write_whole
 
 INDEX = "machine.json"
 LINES = "sysfs.txt"
 _FORMAT = 1
+_SCHEMA = Path(__file__).parent / "schemas" / "recording.json"
 
 _LONGEST_FILE = 16 * 1024 * 1024
 
-_PRIVATE = (
-    (re.compile(r"\b((?:GPU|MIG)-)?(?!0{8}-0{4})[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"),
-     r"\g<1>00000000-0000-0000-0000-000000000000"),
-    (re.compile(r"\b[0-9a-f]{32,64}\b"), "0" * 32),
-    (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "00:00:00:00:00:00"),
-    (re.compile(r"(?i)((?<!<)serial(?:[ _-]?(?:number|num|no))?[\"']?[ \t]*[:=>][ \t]*[\"']?)"
-                r"(?!null\b|None\b|N/A)([^\s\"'<,]{4,})"),
-     r"\1<serial>"),
-    (re.compile(r"(?i)(<serial>)(?!N/A)[^<]+(</serial>)"), r"\1<serial>\2"),
-)  # fmt: skip
+_RULES = Path(__file__).with_name("recording.toml")
 
 
-_DISK_IDENTITY = frozenset(
-    {"serial", "wwid", "nguid", "eui", "cid", "csd", "unique_id", "subsysnqn", "hostnqn", "hostid", "vpd_pg80"}
-)
-"""Names of files in sysfs that hold nothing but an identity."""
-
-_UDEV_IDENTITY = re.compile(
-    r"^(?:S:.*|E:\w{0,60}(?:WWN|UUID|LABEL|DEVLINKS|ENTRY_NAME|ID_PATH)\w{0,60}=.*|E:ID_SERIAL=.*)\n?", re.M
-)
-_UDEV_SERIAL = re.compile(r"^(E:\w{0,60}SERIAL\w{0,60}=).*$", re.M)
-
-_OBJECT = r"(?:s3fs|goofys|mount-s3|mountpoint-s3|gcsfuse|blobfuse2?|rclone|juicefs)"
-
-_SERVED = r"(?:nfs4?|lustre|ceph|glusterfs|fuse\.(?:glusterfs|ceph(?:-fuse)?|sshfs))"
-_OPTIONS = "addr|mountaddr|clientaddr|mon_addr|username|user|domain|credentials|name|fsname"
-
-_MOUNTS = (
-    (re.compile(rf"( - {_SERVED} )[^\s/]+:(/?)"), r"\1<host>:\2"),
-    (re.compile(r"( - (?:cifs|smb3|smbfs) [/\\]{2})[^/\\\s]+"), r"\1<host>"),
-    (re.compile(rf"( - fuse\.{_OBJECT} )(?!{_OBJECT}\s)\S+"), r"\1<bucket>"),
-    (re.compile(rf"( - fuse {_OBJECT}[:#])\S+"), r"\1<bucket>"),
-    (re.compile(rf"([, ](?:{_OPTIONS})=)[^,\s]+"), r"\1<hidden>"),
-    (re.compile(r"( (?:/run)?/media/)[^/\s]+"), r"\1<user>"),
-)  # fmt: skip
-
-_DISK_PROGRAMS = (
-    (re.compile(r'("(?:wwn|eui64|nguid)"\s*:\s*)\{[^}]*\}'), r"\1{}"),
-    (re.compile(r'("(?:logical_unit_id|device_id_string|UniqueId)"\s*:\s*")[^"]*'), r"\1<serial>"),
-    (re.compile(r'("ProviderName"\s*:\s*"\\\\\\\\)[^\\"]+'), r"\1<host>"),
-    (re.compile(r"(<key>VolumeName</key>\s*<string>)[^<]*"), r"\1volume"),
-    (re.compile(r"(?m)^//\S+?(/[^/\s]*) on "), r"//<host>\1 on "),
-    (re.compile(r"(?m)^(?!/)[^\s/]+:(/\S*) on "), r"<host>:\1 on "),
-    (re.compile(r"(mounted by )\S+?(?=[,)])"), r"\1<user>"),
-)
+@functools.cache
+def _rules() -> list[tuple[str, re.Pattern[str], str]]:
+    """Which files each rule is for, its pattern, and what is kept instead."""
+    found = tomllib.loads(_RULES.read_text(encoding="utf-8"))["rule"]
+    return [(one.get("files", ""), re.compile(one["pattern"]), one["instead"]) for one in found]
 
 
 def without_identity(text: str) -> str:
     """`text` without secrets, names, serial numbers and unique identifiers."""
-    for pattern, instead in _PRIVATE:
-        text = pattern.sub(instead, text)
+    for files, pattern, instead in _rules():
+        if not files:
+            text = pattern.sub(instead, text)
     return redact(text)
 
 
@@ -96,23 +63,11 @@ def without_disk_identity(name: str, text: str) -> str:
     What the inventory makes of a disk holds none of it either (`StorageDeviceInfo.shareable`), so that a recording
     gives the same inventory as the machine did.
     """
-    if name.startswith("files/sys/") and name.rpartition("/")[2] in _DISK_IDENTITY:
-        return "<serial>" if text.strip() else text
-    if name.endswith("/dm/uuid"):
-        return re.sub(r"-.*", "-<serial>", text, count=1)
-    if name.startswith("files/run/udev/data/b"):
-        kept = [] if "E:ID_FS_TYPE=zfs_member" not in text else re.findall(r"(?m)^E:ID_FS_LABEL=.*$", text)
-        text = _UDEV_SERIAL.sub(r"\1<serial>", _UDEV_IDENTITY.sub("", text))
-        return "\n".join([text, *kept])
-    if name.endswith("/mountinfo"):
-        return _replaced(_MOUNTS, text)
-    return _replaced(_DISK_PROGRAMS, text) if name.startswith("commands/") else text
-
-
-def _replaced(patterns: tuple[tuple[re.Pattern[str], str], ...], text: str) -> str:
-    for pattern, instead in patterns:
-        text = pattern.sub(instead, text)
-    return text
+    pool = re.findall(r"(?m)^E:ID_FS_LABEL=.*$", text) if "E:ID_FS_TYPE=zfs_member" in text else []
+    for files, pattern, instead in _rules():
+        if files and re.search(files, name):
+            text = pattern.sub(instead, text)
+    return "\n".join([text, *pool]) if name.startswith("files/run/udev/") else text
 
 
 class Recorder(Machine):
@@ -315,8 +270,8 @@ def read_index(folder: Path) -> dict[str, Any]:
         if index.get("format") != _FORMAT:
             found = one_line(repr(index.get("format")), longest=40)
             raise BrokenInput(f"{folder} holds a recording of another format", why=f"{found}, not {_FORMAT}")
-        if wrong := _wrong_in(index):
-            raise ValueError(f"its {wrong} can't be what a machine has")
+        if wrong := shape_problem(index, json.loads(_SCHEMA.read_text(encoding="utf-8"))):
+            raise ValueError(wrong)
     except (OSError, ValueError) as error:
         raise BrokenInput(
             f"{echo(str(folder))} holds no recording of a machine",
@@ -324,36 +279,6 @@ def read_index(folder: Path) -> dict[str, Any]:
             fix="Make one with: python -m hardware doctor --record DIR",
         ) from error
     return index
-
-
-def _wrong_in(index: Mapping[str, Any]) -> str:
-    """The first part of an index that has another shape than a machine's; empty where none has."""
-    host: Any = index.get("host")
-    torch, commands = index.get("torch", {}), index.get("commands", [])
-    if not _holds(host, str) or set(host) != {one.name for one in fields(HostInfo)}:
-        return "host"
-    if not _holds(torch, str | None) or not set(torch) <= {one.name for one in fields(TorchBuild)}:
-        return "torch"
-    for name, kind in (("packages", str | None), ("variables", str), ("links", str), ("nodes", bool)):
-        if not _holds(index.get(name, {}), kind):
-            return name
-    folders = index.get("folders", {})
-    if not _holds(folders, list) or not all(isinstance(one, str) for names in folders.values() for one in names):
-        return "folders"
-    good = isinstance(commands, list) and all(map(_is_command, commands))
-    return "" if good else "commands"
-
-
-def _is_command(value: Any) -> bool:
-    words = value.get("words") if isinstance(value, dict) else None
-    if not isinstance(words, list) or not words:
-        return False
-    return all(isinstance(text, str) for text in (*words, value.get("output", ""), value.get("reason", "")))
-
-
-def _holds(value: Any, kind: Any) -> bool:
-    """Whether a value is a table all of whose values are of a kind."""
-    return isinstance(value, dict) and all(isinstance(one, kind) for one in value.values())
 
 
 class _Remembering(Library):

@@ -120,23 +120,20 @@ class Sampler:
 
     def _host(self) -> HostSample:
         cpu = self._cpu.read()
-        try:
-            memory = read_memory(self.machine)
-        except Exception as error:  # as above: one source that fails is a reason
-            return HostSample(
-                cpu_model=self.cpu_model,
-                cpu=cpu,
-                memory_used_bytes=None,
-                memory_total_bytes=None,
-                memory_reason=str(error),
-            )
+        memory = read_memory(self.machine)
         total = memory.usable_bytes
         used = None
         if total is not None and total == memory.cgroup_limit_bytes:
             used = memory.cgroup_used_bytes
         elif memory.total_bytes is not None and memory.available_bytes is not None:
             used = memory.total_bytes - memory.available_bytes
-        return HostSample(cpu_model=self.cpu_model, cpu=cpu, memory_used_bytes=used, memory_total_bytes=total)
+        return HostSample(
+            cpu_model=self.cpu_model,
+            cpu=cpu,
+            memory_used_bytes=used,
+            memory_total_bytes=total,
+            memory_reason=memory.reason,
+        )
 
     def close(self) -> None:
         """Give the vendors' libraries back; one that hangs is left to its thread."""
@@ -191,10 +188,17 @@ class _Vendor:
                 self._silent.pop(index, None)
                 return found
             if index not in self._silent:  # to ask why takes programs and time: once is enough
-                self._silent[index] = _why_silent(self.backend, index)
+                self._silent[index] = self._why_silent(index)
             return _sample_of(device, reason=self._silent[index])
         except Exception as error:  # a driver or a plug-in may raise anything; the reason is the answer here
             return _sample_of(device, reason=f"{type(error).__name__}: {error}")
+
+    def _why_silent(self, index: int) -> str:
+        """Why a device that is asked tells nothing: what its vendor says of it, or of the driver, now."""
+        mine = [one for one in self.backend.list_devices() if one.index == index]
+        if not mine:
+            return self.backend.facts().reason or "the driver doesn't list it any more"
+        return str(mine[0].extra_info.get("reason") or self.backend.told(index, "temperature").reason)
 
 
 def _sample_of(device: AcceleratorInfo, **values: Any) -> DeviceSample:
@@ -222,13 +226,3 @@ def _metrics(backend: AcceleratorBackend, device: AcceleratorInfo) -> DeviceSamp
         power_w=backend.get_power_usage(index),
         throttle_reasons=backend.get_throttle_reasons(index),
     )
-
-
-def _why_silent(backend: AcceleratorBackend, index: int) -> str:
-    """Why a device that is asked tells nothing: what its vendor says of it, or of the driver, now."""
-    for device in backend.list_devices():
-        if device.index == index:
-            return str(
-                device.extra_info.get("reason") or f"{backend.VENDOR_NAME} doesn't report any metric of this device"
-            )
-    return backend.facts().reason or "the driver doesn't list it any more"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib.util
 import os
@@ -125,17 +124,10 @@ def read_torch_build() -> TorchBuild:
 def parse_torch_version(path: Path) -> TorchBuild:
     """The build that a `torch/version.py` names. The file is parsed and never run."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         return TorchBuild(reason=f"torch/version.py can't be read: {type(error).__name__}")
-    values: dict[str, str] = {}
-    for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        value = getattr(node, "value", None)
-        if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            values.update({target.id: value.value for target in targets if isinstance(target, ast.Name)})
+    values = dict(re.findall(r"""(?m)^(__version__|cuda|hip|xpu)\b[^=\n]*=\s*["']([^"'\n]*)["']""", text))
     if "__version__" not in values:
         return TorchBuild(reason="torch/version.py names no version")
     return TorchBuild(
@@ -144,6 +136,12 @@ def parse_torch_version(path: Path) -> TorchBuild:
         hip=values.get("hip"),
         xpu=values.get("xpu"),
     )
+
+
+def places() -> dict[str, Any]:
+    """Where libraries and engines of containers are looked for: `folders`, `programs`, `engines`."""
+    found: dict[str, Any] = data_file(_LIBRARIES)["places"]
+    return found
 
 
 def known_libraries() -> list[dict[str, Any]]:

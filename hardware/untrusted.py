@@ -110,23 +110,34 @@ def check_not_sparse(file: IO[bytes]) -> None:
         )
 
 
-def parsed_json(data: bytes | str, *, deepest: int = DEEPEST, finite: bool = True) -> Any:
+def parsed_json(data: bytes | str, *, finite: bool = True) -> Any:
     """What a JSON text holds. Raises `ValueError`: for what is no JSON, for lists and tables that lie more than
-    `deepest` deep in each other and, unless they may be there, for NaN and infinity."""
+    `DEEPEST` deep in each other and, unless they may be there, for NaN and infinity."""
     try:
         found = json.loads(data, parse_constant=no_number, parse_float=finite_number) if finite else json.loads(data)
     except RecursionError as error:
-        raise _too_deep(deepest) from error
+        raise _too_deep() from error
     # What has few brackets can't be deep; looking through all of it takes as long as parsing.
     brackets = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
-    if brackets > deepest or (isinstance(data, bytes) and b"\0" in data):  # UTF-16 and UTF-32 hold other bytes
-        check_depth(found, deepest)
+    if brackets > DEEPEST or (isinstance(data, bytes) and b"\0" in data):  # UTF-16 and UTF-32 hold other bytes
+        check_depth(found)
     return found
 
 
 def read_json(path: Path, *, longest: int, finite: bool = True) -> Any:
     """What a file of JSON holds. Raises `OSError`, and `ValueError` as `parsed_json` does."""
     return parsed_json(read_bytes(path, longest=longest), finite=finite)
+
+
+def shape_problem(data: Any, schema: Mapping[str, Any]) -> str:
+    """Which part of `data` hasn't the shape that a JSON schema describes; empty where all of it has."""
+    import jsonschema
+
+    error = next(jsonschema.Draft202012Validator(schema).iter_errors(data), None)
+    if error is None:
+        return ""
+    part = next(iter(error.absolute_path), None)
+    return one_line(error.message, longest=160) if part is None else f"its {part} can't be what a machine has"
 
 
 def reason_of(error: Exception) -> str:
@@ -145,18 +156,18 @@ def parsed_toml(text: str) -> dict[str, Any]:
         found = tomllib.loads(text)
         check_depth(found)
     except RecursionError as error:
-        raise _too_deep(DEEPEST) from error
+        raise _too_deep() from error
     return found
 
 
-def check_depth(value: Any, deepest: int = DEEPEST) -> None:
-    """Raise `ValueError` where lists and tables lie more than `deepest` deep in each other."""
+def check_depth(value: Any) -> None:
+    """Raise `ValueError` where lists and tables lie more than `DEEPEST` deep in each other."""
     level = [value]
-    for _ in range(deepest):
+    for _ in range(DEEPEST):
         level = [inner for one in level for inner in _inside(one)]
         if not level:
             return
-    raise _too_deep(deepest)
+    raise _too_deep()
 
 
 def _inside(value: Any) -> Iterator[Any]:
@@ -166,8 +177,8 @@ def _inside(value: Any) -> Iterator[Any]:
         yield from (one for one in value if isinstance(one, Mapping | list | tuple))
 
 
-def _too_deep(deepest: int) -> ValueError:
-    return ValueError(f"its lists and tables lie more than {deepest} deep in each other")
+def _too_deep() -> ValueError:
+    return ValueError(f"its lists and tables lie more than {DEEPEST} deep in each other")
 
 
 def no_number(text: str) -> None:

@@ -6,15 +6,13 @@ Sources: the kernel's `Documentation/gpu/amdgpu/driver-misc.rst` and `thermal.rs
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
 from ..machine import Machine, Reading
-from ._drivers import Card, DriverFiles, driver_version, read_card
+from ._drivers import Agent, Card, DriverFiles, driver_version
 from ._figures import (
     Extra,
     celsius,
-    drawn,
     generation_of,
     given,
     number,
@@ -24,6 +22,7 @@ from ._figures import (
     share,
     size,
     text,
+    watts,
 )
 from ._pci import AMD_VENDOR_ID, pci_name
 from .base import AcceleratorInfo
@@ -33,25 +32,6 @@ _NODES = "/sys/class/kfd/kfd/topology/nodes"
 _WIDEST_GDDR_BITS = 512
 _FIRST_GFX_WITHOUT_DDR = 10
 _FRAMEBUFFER_HEAPS = (1, 2)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Agent:
-    """A GPU of KFD: the node, its instruction set, and the memory that compute programs can allocate."""
-
-    node: int
-    gfx: str | None
-    memory_bytes: int | None
-    memory_bits: int | None
-    in_hive: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class AmdCard(Card):
-    """A GPU of amdgpu."""
-
-    integrated: bool
-    agent: Agent | None
 
 
 def agents(machine: Machine) -> dict[str, Agent]:
@@ -89,7 +69,7 @@ def gfx_name(version: int | None) -> str | None:
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
-def pool(machine: Machine, card: AmdCard) -> str:
+def pool(machine: Machine, card: Card) -> str:
     """Where a program's memory comes from: `vram`, or `gtt` (the machine's) on an APU with a small carve-out.
 
     KFD tells by the size of its bank (amdgpu_gmc.c, apu_prefer_gtt, since Linux 6.10); without KFD it is `vram`.
@@ -102,7 +82,7 @@ def pool(machine: Machine, card: AmdCard) -> str:
     return "gtt" if abs(told - gtt) < abs(told - (totals["vram"] or 0)) else "vram"
 
 
-def placed(machine: Machine, info: AcceleratorInfo, card: AmdCard | None) -> AcceleratorInfo:
+def placed(machine: Machine, info: AcceleratorInfo, card: Card | None) -> AcceleratorInfo:
     """What a library or tool told of a device, with what only the kernel's files tell: whether it is an APU, whose
     carve-out isn't what a program can have, its node in KFD, and whether it is in a hive."""
     if card is None:
@@ -142,31 +122,25 @@ def memory_type(agent: Agent | None) -> str | None:
     return "GDDR" if major >= _FIRST_GFX_WITHOUT_DDR else None
 
 
-class AmdgpuSource(DriverFiles[AmdCard]):
+class AmdgpuSource(DriverFiles):
     """The files of the driver."""
 
     NAME = "sysfs"
-    VENDOR = "AMD"
 
-    def look(self) -> tuple[AmdCard, ...]:
+    def look(self) -> tuple[Card, ...]:
         """In the order of KFD's nodes, and by address where KFD doesn't know them."""
         known = agents(self.machine)
         found = []
-        for name in self.machine.names(_DRM) or ():
-            if not re.fullmatch(r"card\d+", name):
-                continue
-            card = read_card(self.machine, f"{_DRM}/{name}", AMD_VENDOR_ID, ("amdgpu", ""))
-            if card is not None:
-                # amdgpu_pm.c: only an APU has the voltage of a north bridge.
-                integrated = card.hwmon is not None and self.machine.text(f"{card.hwmon}/in1_label") == "vddnb"
-                found.append(AmdCard(**asdict(card), integrated=integrated, agent=known.get(card.address)))
+        for card in self.found(_DRM, r"card\d+", AMD_VENDOR_ID, ("amdgpu", "")):
+            # amdgpu_pm.c: only an APU has the voltage of a north bridge.
+            integrated = card.hwmon is not None and self.machine.text(f"{card.hwmon}/in1_label") == "vddnb"
+            found.append(replace(card, integrated=integrated, agent=known.get(card.address)))
         return tuple(
             sorted(found, key=lambda card: (card.agent is None, card.agent.node if card.agent else 0, card.address))
         )
 
-    def temperature(self, index: int) -> Reading[float]:
-        card = self.card(index)
-        if card is None or card.hwmon is None:
+    def temperature(self, card: Card) -> Reading[float]:
+        if card.hwmon is None:
             return Reading(value=None, reason="no sensor of the card is there")
         sensors: dict[str, float] = {}
         for position, usual in ((1, "edge"), (2, "junction"), (3, "mem")):
@@ -174,42 +148,32 @@ class AmdgpuSource(DriverFiles[AmdCard]):
             if told is not None:
                 sensors[self.machine.text(f"{card.hwmon}/temp{position}_label") or usual] = told
         found = next((sensors[name] for name in ("edge", "junction", "mem") if name in sensors), None)
-        return given(None if found is None else celsius(found / 1000), "no sensor of the card answers")
+        return given(celsius(found, per=1000), "no sensor of the card answers")
 
-    def memory(self, index: int) -> Reading[dict[str, int]]:
-        card = self.card(index)
-        if card is None:
-            return self.gone(index)
+    def memory(self, card: Card) -> Reading[dict[str, int]]:
         which = pool(self.machine, card)
         total = size(self.machine.text(f"{card.path}/mem_info_{which}_total"))
         used = number(self.machine.text(f"{card.path}/mem_info_{which}_used"))
         return given(share(total, None if used is None else int(used)), "amdgpu doesn't report used memory")
 
-    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
-        card = self.card(index)
-        if card is None:
-            return self.gone(index)
+    def utilization(self, card: Card) -> Reading[dict[str, float | None]]:
         compute, memory = (percent(self.machine.text(f"{card.path}/{name}_busy_percent")) for name in ("gpu", "mem"))
         return rates(compute, memory, "amdgpu doesn't report the load of this card")
 
-    def power(self, index: int) -> Reading[float]:
-        card = self.card(index)
-        if card is None or card.hwmon is None:
+    def power(self, card: Card) -> Reading[float]:
+        if card.hwmon is None:
             return Reading(value=None, reason="no sensor of the card is there")
-        found = (positive(self.machine.text(f"{card.hwmon}/power1_{name}")) for name in ("average", "input"))
-        microwatts = next((one for one in found if one is not None), None)
-        return given(drawn(None if microwatts is None else microwatts / 1e6), "the card has no sensor of power")
+        told = (watts(self.machine.text(f"{card.hwmon}/power1_{name}"), per=1e6) for name in ("average", "input"))
+        return given(next(filter(None, told), None), "the card has no sensor of power")
 
-    def described(self, index: int, card: AmdCard) -> AcceleratorInfo:
+    def described(self, index: int, card: Card) -> AcceleratorInfo:
         read = self.machine.text
-        cap = None if card.hwmon is None else positive(read(f"{card.hwmon}/power1_cap"))
-        extra = self.extra(card)
-        if cap is not None:
-            extra["power_limit_w"] = cap / 1e6
+        cap = positive(read(f"{card.hwmon}/power1_cap"), per=1e6)
+        extra = self.extra(card) | ({} if cap is None else {"power_limit_w": cap})
         vram = size(read(f"{card.path}/mem_info_vram_total"))
         if vram is None:
             extra["reason"] = "amdgpu doesn't report the memory of this card"
-        info = AcceleratorInfo(
+        return AcceleratorInfo(
             vendor="AMD",
             device_type="gpu",
             model=text(read(f"{card.path}/product_name"))
@@ -227,7 +191,6 @@ class AmdgpuSource(DriverFiles[AmdCard]):
             firmware_version=text(read(f"{card.path}/vbios_version")),
             extra_info=extra,
         )
-        return placed(self.machine, info, card)
 
 
 def _properties(lines: str | None) -> dict[str, int]:

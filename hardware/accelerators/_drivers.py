@@ -5,11 +5,12 @@ A device whose node isn't in `/dev` wasn't given to this container.
 
 from __future__ import annotations
 
-import threading
+import functools
+import re
 from abc import abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar
 
 from ..machine import Machine, Reading
 from ._figures import Extra, given, pci_address, text
@@ -18,10 +19,21 @@ from .base import AcceleratorInfo
 
 
 @dataclass(frozen=True, kw_only=True)
+class Agent:
+    """A GPU of AMD's KFD: the node, its instruction set, and the memory that compute programs can allocate."""
+
+    node: int
+    gfx: str | None
+    memory_bytes: int | None
+    memory_bits: int | None
+    in_hive: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Card:
     """A device of a driver: its folder in `/sys/class`, and its node, which is empty where the driver made none.
 
-    `may_open` is `None` where the node wasn't given to this container.
+    `may_open` is `None` where the node wasn't given to this container. An `integrated` GPU uses the host's memory.
     """
 
     folder: str
@@ -31,6 +43,8 @@ class Card:
     node: str
     may_open: bool | None
     hwmon: str | None
+    integrated: bool = False
+    agent: Agent | None = None
 
     @property
     def path(self) -> str:
@@ -41,9 +55,6 @@ class Card:
     def denied(self) -> str:
         """Why this user can't use it; empty where nothing is in the way."""
         return f"{self.node} can't be opened by this user: join group render" if self.may_open is False else ""
-
-
-AnyCard = TypeVar("AnyCard", bound=Card)
 
 
 def read_card(machine: Machine, folder: str, vendor_id: int, drivers: Collection[str]) -> Card | None:
@@ -78,70 +89,55 @@ def driver_version(machine: Machine, module: str) -> str:
     return text(machine.text(f"/sys/module/{module}/version")) or f"Linux {machine.host().release}"
 
 
-class DriverFiles(Source, Generic[AnyCard]):
-    """A driver's files. Its devices are looked for once until `close`: what a device is doesn't change."""
+class DriverFiles(Source):
+    """A driver's files. Its devices are looked for once: what a device is doesn't change."""
 
-    VENDOR: ClassVar[str]
     DEVICE_TYPE: ClassVar[str] = "gpu"
 
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
-        self._lock = threading.Lock()
-        self._every: tuple[AnyCard, ...] | None = None
+    def found(self, folder: str, pattern: str, vendor_id: int, drivers: Collection[str]) -> list[Card]:
+        """The devices of some drivers in a folder such as `/sys/class/drm`, by address."""
+        names = [name for name in self.machine.names(folder) or () if re.fullmatch(pattern, name)]
+        cards = [read_card(self.machine, f"{folder}/{name}", vendor_id, drivers) for name in names]
+        return sorted((card for card in cards if card is not None), key=lambda card: card.address)
 
     @abstractmethod
-    def look(self) -> tuple[AnyCard, ...]:
+    def look(self) -> tuple[Card, ...]:
         """The driver's devices in the order in which programs number them."""
 
     @abstractmethod
-    def described(self, index: int, card: AnyCard) -> AcceleratorInfo:
+    def described(self, index: int, card: Card) -> AcceleratorInfo:
         """All that the files tell of a device that is there."""
 
-    def every(self) -> tuple[AnyCard, ...]:
+    @functools.cached_property
+    def every(self) -> tuple[Card, ...]:
         """All devices of the driver."""
-        with self._lock:
-            if self._every is None:
-                self._every = self.look()
-            return self._every
+        return self.look()
 
-    def close(self) -> None:
-        with self._lock:
-            self._every = None
-
-    def cards(self) -> tuple[AnyCard, ...]:
+    def cards(self) -> tuple[Card, ...]:
         """Those whose node this container was given."""
-        return tuple(card for card in self.every() if card.may_open is not None)
+        return tuple(card for card in self.every if card.may_open is not None)
 
-    def at(self, address: object) -> AnyCard | None:
+    def at(self, address: object) -> Card | None:
         """The device at an address on the bus."""
-        return next((card for card in self.every() if card.address == address), None)
+        return next((card for card in self.every if card.address == address), None)
 
-    def card(self, index: int) -> AnyCard | None:
-        """The device of this index; `None` if it is gone."""
-        cards = self.cards()
-        return cards[index] if index < len(cards) else None
+    def handle(self, index: int) -> Card:
+        return self.cards()[index]
+
+    def place_of(self, address: object) -> int | None:
+        return next((place for place, card in enumerate(self.cards()) if card.address == address), None)
 
     def count(self) -> Reading[int]:
-        every, listed = self.every(), len(self.cards())
+        every, listed = self.every, len(self.cards())
         if every and not listed:
             reason = f"{every[0].node or 'the device node'} isn't there: was it given to this container?"
             return Reading(value=None, reason=reason)
         return given(listed or None, "the driver has no device")
 
     def describe(self, index: int) -> AcceleratorInfo:
-        card = self.card(index)
-        if card is not None:
-            return self.described(index, card)
-        extra: Extra = {"reason": self.gone(index).reason}
-        return AcceleratorInfo(
-            vendor=self.VENDOR, device_type=self.DEVICE_TYPE, model="unknown", index=index, extra_info=extra
-        )
+        return self.described(index, self.handle(index))
 
-    def gone(self, index: int) -> Reading[Any]:
-        """No figure, as the device was taken away since it was counted."""
-        return Reading(value=None, reason=f"device {index} isn't there any more")
-
-    def extra(self, card: AnyCard) -> Extra:
+    def extra(self, card: Card) -> Extra:
         """Where a device is on the bus, what it is, and what is in the way of using it."""
         extra: Extra = {"pci_address": card.address, "pci_device_id": f"{card.device_id:#06x}"}
         return extra | ({"reason": card.denied} if card.denied else {})

@@ -3,68 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..machine import Reading
-from ..values import decimal, whole
+from ..values import data_file, decimal, whole
 
 Extra = dict[str, str | int | float | bool]
-
-
-def number(value: Any) -> float | None:
-    """A number as drivers and tools write it: `12`, `"12.5 W"`; `None` for anything else."""
-    if isinstance(value, str):
-        value = next(iter(value.split()), None)
-    return decimal(value, least=-_MOST, most=_MOST)
 
 
 _MOST = 2.0**62
 _LARGEST_SIZE = 2**50
 _MOST_DEVICES = 1024
-_MOST_WATTS = 100_000.0
+_TABLE = Path(__file__).with_name("throttle_reasons.toml")
 
 
-def positive(value: Any) -> float | None:
+def number(value: Any, *, per: float = 1, least: float = -_MOST, most: float = _MOST) -> float | None:
+    """A number as drivers and tools write it (`12`, `"12.5 W"`), `per` to the unit that is meant; `None` for anything
+    else, and for what isn't between `least` and `most`."""
+    if isinstance(value, str):
+        value = next(iter(value.split()), None)
+    found = decimal(value, least=-_MOST, most=_MOST)
+    return None if found is None or not least <= found / per <= most else found / per
+
+
+def positive(value: Any, *, per: float = 1) -> float | None:
     """A number that is above 0."""
-    found = number(value)
-    return found if found is not None and found > 0 else None
+    return number(value, per=per, least=0) or None
 
 
-def watts(value: Any) -> float | None:
-    """A power that a device can draw: less than that of a whole rack."""
-    found = number(value)
-    return found if found is not None and 0 <= found < _MOST_WATTS else None
-
-
-def milliwatts(value: Any) -> float | None:
-    """The same in W, told in mW."""
-    found = number(value)
-    return None if found is None else watts(found / 1000)
-
-
-def drawn(value: Any) -> float | None:
-    """A power above 0, of a sensor that answers 0 where it doesn't know."""
-    return watts(value) or None
+def watts(value: Any, *, per: float = 1) -> float | None:
+    """A power that a device can draw: no more than a whole rack's."""
+    return number(value, per=per, least=0, most=100_000)
 
 
 def percent(value: Any) -> float | None:
     """A number from 0 to 100."""
-    found = number(value)
-    return found if found is not None and 0 <= found <= 100 else None
+    return number(value, least=0, most=100)
 
 
-def celsius(value: Any) -> float | None:
+def celsius(value: Any, *, per: float = 1) -> float | None:
     """A temperature that a chip can have."""
-    found = number(value)
-    return found if found is not None and -50 <= found <= 200 else None
+    return number(value, per=per, least=-50, most=200)
 
 
 def size(value: Any, unit: int = 1) -> int | None:
     """A number of bytes of something that exists: more than 0, less than a petabyte."""
     found = number(value)
-    if found is None or not 0 < found * unit < _LARGEST_SIZE:
-        return None
-    return int(found * unit)
+    return int(found * unit) if found is not None and 0 < found * unit < _LARGEST_SIZE else None
 
 
 def share(total: int | None, used: int | None) -> dict[str, int] | None:
@@ -94,16 +80,8 @@ def given(value: Any, reason: str) -> Reading[Any]:
 
 def text(value: Any) -> str | None:
     """A text that says something; `None` for what tools print instead."""
-    if not isinstance(value, str) or value.strip().lower() in (
-        "",
-        "n/a",
-        "[n/a]",
-        "none",
-        "unknown",
-        "not supported",
-    ):
-        return None
-    return value.strip()
+    silent = ("", "n/a", "[n/a]", "none", "unknown", "not supported")
+    return value.strip() if isinstance(value, str) and value.strip().lower() not in silent else None
 
 
 def memory_kind(written: Any) -> str | None:
@@ -150,9 +128,16 @@ def gfx_named(written: Any) -> str | None:
     return name if name and name.startswith("gfx") and name != "gfx0" and len(name) < 12 else None
 
 
-def bits_named(bits: int, names: Mapping[int, str], *, silent: int = 0) -> tuple[str, ...]:
-    """A set of bits as the names of those that are set, each once. One without a name, that isn't in `silent`, is
+def throttling(source: str) -> dict[str, str]:
+    """What holds a device's clocks down, by how a source tells it: see `throttle_reasons.toml`."""
+    found: dict[str, str] = data_file(_TABLE)[source]
+    return found
+
+
+def bits_named(bits: int, source: str, *, silent: int = 0) -> tuple[str, ...]:
+    """A set of bits as the names that `throttling` has, each once. One without a name, that isn't in `silent`, is
     shown as its number."""
+    names = {int(bit, 16): name for bit, name in throttling(source).items()}
     unknown = bits & ~silent & ~sum(names)
     known = [name for bit, name in names.items() if bits & bit]
     return tuple(dict.fromkeys([*known, *([f"unknown_{unknown:#x}"] if unknown else [])]))

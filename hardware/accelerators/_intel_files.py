@@ -7,29 +7,17 @@ Sources: the kernel's `Documentation/ABI/testing/sysfs-driver-intel-i915-hwmon`,
 
 from __future__ import annotations
 
-import re
 import time
+from dataclasses import replace
 
 from ..machine import Machine, Reading
-from ._drivers import Card, DriverFiles, driver_version, read_card
-from ._figures import Extra, celsius, drawn, generation_of, given, number, positive, rates, share, size
+from ._drivers import Card, DriverFiles, driver_version
+from ._figures import Extra, celsius, generation_of, given, number, positive, rates, share, size, throttling, watts
 from ._pci import INTEL_VENDOR_ID, pci_name
 from .base import AcceleratorInfo
 
 _DRM, _ACCEL = "/sys/class/drm", "/sys/class/accel"
 _BETWEEN_SAMPLES_S = 0.05
-
-THROTTLE_FILES = {
-    "pl1": "power_limit",
-    "pl2": "power_limit",
-    "pl4": "current_limit",
-    "thermal": "thermal",
-    "prochot": "thermal",
-    "ratl": "reliability",
-    "vr_thermalert": "thermal",
-    "vr_tdc": "current_limit",
-}
-"""What the drivers' names mean: sustained and burst power, peak current, running average of the temperature."""
 
 
 def _growth(machine: Machine, path: str) -> float | None:
@@ -43,16 +31,8 @@ def _growth(machine: Machine, path: str) -> float | None:
     return None if second is None or second < first or elapsed <= 0 else (second - first) / elapsed
 
 
-class _IntelFiles(DriverFiles[Card]):
+class _IntelFiles(DriverFiles):
     """What Intel's drivers have in common."""
-
-    VENDOR = "Intel"
-
-    def found(self, folder: str, pattern: str, *drivers: str) -> list[Card]:
-        """The devices of some drivers, by address."""
-        names = [name for name in self.machine.names(folder) or () if re.fullmatch(pattern, name)]
-        cards = [read_card(self.machine, f"{folder}/{name}", INTEL_VENDOR_ID, drivers) for name in names]
-        return sorted((card for card in cards if card is not None), key=lambda card: card.address)
 
     def extra(self, card: Card) -> Extra:
         return super().extra(card) | {"driver": card.driver}
@@ -63,11 +43,6 @@ class _IntelFiles(DriverFiles[Card]):
         return pci_name(self.machine, INTEL_VENDOR_ID, card.device_id) or f"Intel {kind} {card.device_id:#06x}"
 
 
-def integrated(card: Card) -> bool:
-    """Graphics inside an Intel processor have had this address since the first; a card is behind a bridge."""
-    return card.address == "0000:00:02.0"
-
-
 class IntelGpuFiles(_IntelFiles):
     """GPUs through i915 and xe."""
 
@@ -75,47 +50,40 @@ class IntelGpuFiles(_IntelFiles):
 
     def look(self) -> tuple[Card, ...]:
         """Cards first: the integrated one is not the first where its number isn't."""
-        return tuple(sorted(self.found(_DRM, r"card\d+", "i915", "xe"), key=integrated))
+        # Graphics inside an Intel processor have had this address since the first; a card is behind a bridge.
+        found = self.found(_DRM, r"card\d+", INTEL_VENDOR_ID, ("i915", "xe"))
+        found = [replace(card, integrated=card.address == "0000:00:02.0") for card in found]
+        return tuple(sorted(found, key=lambda card: card.integrated))
 
-    def temperature(self, index: int) -> Reading[float]:
-        card = self.card(index)
-        if card is None or card.hwmon is None:
+    def temperature(self, card: Card) -> Reading[float]:
+        if card.hwmon is None:
             return Reading(value=None, reason="the driver has no sensor of temperature for it")
         sensors = {self.machine.text(f"{card.hwmon}/temp{one}_label") or "": one for one in (3, 2, 1)}
         chosen = sensors.get("pkg", sensors.get("", next(iter(sensors.values()))))
-        millidegrees = number(self.machine.text(f"{card.hwmon}/temp{chosen}_input"))
-        return given(
-            None if millidegrees is None else celsius(millidegrees / 1000),
-            "the driver has no sensor of temperature for it",
-        )
+        millidegrees = self.machine.text(f"{card.hwmon}/temp{chosen}_input")
+        return given(celsius(millidegrees, per=1000), "the driver has no sensor of temperature for it")
 
-    def memory(self, index: int) -> Reading[dict[str, int]]:
-        card = self.card(index)
-        if card is None:
-            return self.gone(index)
+    def memory(self, card: Card) -> Reading[dict[str, int]]:
         total, free = self._memory(card), number(self.machine.text(f"{card.folder}/lmem_avail_bytes"))
         used = None if total is None or free is None else int(total - free)
         return given(share(total, used), f"{card.driver} doesn't report used memory in its files")
 
-    def power(self, index: int) -> Reading[float]:
-        card = self.card(index)
-        if card is None or card.hwmon is None:
+    def power(self, card: Card) -> Reading[float]:
+        if card.hwmon is None:
             return Reading(value=None, reason="the driver has no sensor of power for it")
         microjoules = _growth(self.machine, f"{card.hwmon}/energy1_input")
-        return given(drawn(None if microjoules is None else microjoules / 1e6), "the driver counts no energy for it")
+        return given(watts(microjoules, per=1e6) or None, "the driver counts no energy for it")
 
-    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
+    def utilization(self, card: Card) -> Reading[dict[str, float | None]]:
         return Reading(value=None, reason="i915 and xe don't report load in their files; Level Zero does, to root")
 
-    def throttle(self, index: int) -> Reading[tuple[str, ...]]:
-        card = self.card(index)
-        if card is None:
-            return self.gone(index)
+    def throttle(self, card: Card) -> Reading[tuple[str, ...]]:
+        names = throttling("intel_files")
         # i915, and xe before and since Linux 6.13
         for pattern in ("gt/gt0/throttle_reason_{}", "device/tile0/gt0/freq0/throttle/reason_{}"):
-            states = {name: self.machine.number(f"{card.folder}/{pattern.format(name)}") for name in THROTTLE_FILES}
+            states = {name: self.machine.number(f"{card.folder}/{pattern.format(name)}") for name in names}
             if any(state is not None for state in states.values()):
-                active = (THROTTLE_FILES[name] for name, state in states.items() if state == 1)
+                active = (names[name] for name, state in states.items() if state == 1)
                 return Reading(value=tuple(dict.fromkeys(active)))
         return Reading(value=None, reason=f"{card.driver} doesn't report its throttling")
 
@@ -124,23 +92,22 @@ class IntelGpuFiles(_IntelFiles):
 
     def described(self, index: int, card: Card) -> AcceleratorInfo:
         memory, extra = self._memory(card), self.extra(card)
-        cap = None if card.hwmon is None else positive(self.machine.text(f"{card.hwmon}/power1_max"))
-        if cap is not None:
-            extra["power_limit_w"] = cap / 1e6
+        cap = positive(self.machine.text(f"{card.hwmon}/power1_max"), per=1e6)
+        extra |= {} if cap is None else {"power_limit_w": cap}
         if memory is None and "reason" not in extra:
             own = "it has no memory of its own and uses the machine's"
             extra["reason"] = (
-                own if integrated(card) else f"{card.driver} doesn't report memory in its files; Level Zero does"
+                own if card.integrated else f"{card.driver} doesn't report memory in its files; Level Zero does"
             )
         return AcceleratorInfo(
             vendor="Intel",
             device_type="gpu",
             model=self.named(card),
             index=index,
-            memory_bytes=None if integrated(card) else memory,
-            memory_type="unified" if integrated(card) else None,
-            bus_type="integrated" if integrated(card) else "pcie",
-            pcie_gen=None if integrated(card) else generation_of(self.machine.text(f"{card.path}/max_link_speed")),
+            memory_bytes=None if card.integrated else memory,
+            memory_type="unified" if card.integrated else None,
+            bus_type="integrated" if card.integrated else "pcie",
+            pcie_gen=None if card.integrated else generation_of(self.machine.text(f"{card.path}/max_link_speed")),
             driver_version=driver_version(self.machine, card.driver),
             extra_info=extra,
         )
@@ -153,12 +120,9 @@ class IntelNpuFiles(_IntelFiles):
     DEVICE_TYPE = "npu"
 
     def look(self) -> tuple[Card, ...]:
-        return tuple(self.found(_ACCEL, r"accel\d+", "intel_vpu"))
+        return tuple(self.found(_ACCEL, r"accel\d+", INTEL_VENDOR_ID, ("intel_vpu",)))
 
-    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
-        card = self.card(index)
-        if card is None:
-            return self.gone(index)
+    def utilization(self, card: Card) -> Reading[dict[str, float | None]]:
         busy = _growth(self.machine, f"{card.path}/npu_busy_time_us")
         compute = None if busy is None else min(100.0, busy / 1e6 * 100)
         return rates(compute, None, "this version of intel_vpu doesn't report load (Linux 6.11 and later do)")

@@ -57,9 +57,9 @@ class TegraSource(Source):
     def temperature(self, index: int) -> Reading[float]:
         for zone in self.machine.names(_THERMAL) or ():
             kind = (self.machine.text(f"{_THERMAL}/{zone}/type") or "").lower()
-            millidegrees = number(self.machine.text(f"{_THERMAL}/{zone}/temp"))
-            if kind.startswith("gpu") and millidegrees is not None:
-                return given(celsius(millidegrees / 1000), "its sensor is switched off")
+            millidegrees = self.machine.text(f"{_THERMAL}/{zone}/temp")
+            if kind.startswith("gpu") and number(millidegrees) is not None:
+                return given(celsius(millidegrees, per=1000), "its sensor is switched off")
         return Reading(value=None, reason="no thermal zone of the GPU is there")
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
-from ..values import data_file, whole, words
+from ..values import data_file, listed, whole, words
 from ._figures import generation_of
 
 AMD_VENDOR_ID, INTEL_VENDOR_ID = 0x1002, 0x8086
@@ -89,7 +89,8 @@ def _read_bus(machine: Machine) -> tuple[PciDevice, ...] | None:
     if addresses is None:
         return None
     found = [device for address in addresses if (device := _read(machine, address)) is not None]
-    return _named(found, machine) if found else ()
+    names = _names_of(machine, {(one.vendor_id, one.device_id) for one in found}) if found else {}
+    return tuple(replace(one, name=names.get((one.vendor_id, one.device_id)) or one.name) for one in found)
 
 
 def pcie_generation(machine: Machine, address: str) -> int | None:
@@ -110,17 +111,17 @@ def _read(machine: Machine, address: str) -> PciDevice | None:
     vendor, device = (machine.number(f"{DEVICES}/{address}/{name}", 16) for name in ("vendor", "device"))
     if vendor is None or device is None or not (0 <= vendor <= 0xFFFF and 0 <= device <= 0xFFFF):
         return None
-    known = None if code >> 16 == DISPLAY_CLASS else _known(vendor, device, code >> 16)
+    known = _known(vendor, device, code >> 16)
     if code >> 16 in _VAGUE_CLASSES and known is None:
         return None
-    kind = "gpu" if code >> 16 == DISPLAY_CLASS else known["kind"] if known else ""
     removable = {"removable": True, "fixed": False}
     return PciDevice(
         address=address,
         vendor_id=vendor,
         device_id=device,
         class_code=code,
-        kind=kind,
+        name=known["name"] if known else "",
+        kind="gpu" if code >> 16 == DISPLAY_CLASS else known["kind"] if known else "",
         external=removable.get(machine.text(f"{DEVICES}/{address}/removable") or ""),
     )
 
@@ -134,26 +135,19 @@ def _known(vendor: int, device: int, base_class: int) -> Mapping[str, str] | Non
     return found
 
 
-def _named(devices: list[PciDevice], machine: Machine) -> tuple[PciDevice, ...]:
-    wanted = {(device.vendor_id, device.device_id) for device in devices}
-    told = machine.library(PciNames).ask("names", sorted([list(one) for one in wanted])).value
-    names = {
+def _names_of(machine: Machine, wanted: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
+    """Names by vendor and device, of those that the PCI id database knows."""
+    told = machine.library(PciNames).ask("names", sorted(map(list, wanted))).value
+    return {
         (one[0], one[1]): words(one[2])
-        for one in (told if isinstance(told, list) else [])
+        for one in listed(told)
         if isinstance(one, list) and len(one) == 3 and (whole(one[0]), whole(one[1])) in wanted
     }
-    named = []
-    for one in devices:
-        name = names.get((one.vendor_id, one.device_id))
-        known = None if name else _known(one.vendor_id, one.device_id, one.class_code >> 16)
-        named.append(replace(one, name=name or (known["name"] if known else "")))
-    return tuple(named)
 
 
-def pci_name(machine: Machine, vendor_id: int, device_id: int) -> str | None:
-    """A device's name in the PCI id database."""
-    told: Any = machine.library(PciNames).ask("names", [[vendor_id, device_id]]).value or []
-    return next((name for vendor, device, name in told if (vendor, device) == (vendor_id, device_id)), None)
+def pci_name(machine: Machine, vendor_id: int, device_id: int) -> str:
+    """A device's name in the PCI id database; empty where that doesn't know it."""
+    return _names_of(machine, {(vendor_id, device_id)}).get((vendor_id, device_id), "")
 
 
 class PciNames(Library):

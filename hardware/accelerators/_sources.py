@@ -6,18 +6,16 @@ places a `ListedAccelerators`. Both have a reason for each figure that isn't the
 
 from __future__ import annotations
 
-import importlib.util
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
-from ..errors import UsageError, echo
-from ..machine import Library, Machine, Reading, Tool
-from ..software import package_versions
+from ..machine import Library, Machine, Reading
 from ._figures import counted
+from ._libraries import OPENING, Opening, no_library
 from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
 from .base import (
     AcceleratorBackend,
@@ -30,88 +28,16 @@ from .base import (
     says_simulated,
 )
 
-Device = TypeVar("Device")
-
-_OPENING = "opening"
-"""The question that is no function of a library: the state of library and driver, and why it doesn't start."""
+_FRESH_S = 0.5
+"""Metrics that are read together come from one run of a program."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opening:
-    """What came of starting a library; `reason` is empty where it answers."""
+class Source(ABC):
+    """One way to read a vendor's devices. Devices are numbered from 0 in an order that the source keeps.
 
-    library: LibraryState
-    driver: DriverState
-    reason: str = ""
-
-
-class OpenedOnce(Library):
-    """A library that is started on the first question, and remembers what came of that until `close`.
-
-    `_lock` is held while it is started and given back.
+    A metric that it reads has a method of the metric's name (`temperature`, `memory`, …), which is given the device's
+    `handle` and returns a `Reading`.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._opening: Opening | None = None
-
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        with self._lock:
-            opening = self._opening = self._opening or self._start()
-        if function == _OPENING:
-            return Reading(value=[str(opening.library), str(opening.driver), opening.reason])
-        if opening.reason:
-            return Reading(value=None, reason=opening.reason)
-        return self._answer(function, *arguments)
-
-    def close(self) -> str:
-        with self._lock:
-            opened, self._opening = self._opening, None
-            return "" if opened is None or opened.reason else self._stop()
-
-    @abstractmethod
-    def _start(self) -> Opening:
-        """Load and start the library."""
-
-    @abstractmethod
-    def _stop(self) -> str:
-        """Give the library back, which was started; the reason if that failed."""
-
-    @abstractmethod
-    def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
-        """The answer of one function of the library, which was started."""
-
-
-class Telemetry(ABC, Generic[Device]):
-    """The metrics of one device: a figure, or the reason why there is none."""
-
-    def temperature(self, device: Device, /) -> Reading[float]:
-        """°C."""
-        return self._silent(device, "temperature")
-
-    def memory(self, device: Device, /) -> Reading[dict[str, int]]:
-        """`total`, `used` and `free` in bytes."""
-        return self._silent(device, "used memory")
-
-    def utilization(self, device: Device, /) -> Reading[dict[str, float | None]]:
-        """`compute` and `memory` in percent; one that isn't told is `None`."""
-        return self._silent(device, "utilization")
-
-    def power(self, device: Device, /) -> Reading[float]:
-        """W."""
-        return self._silent(device, "power")
-
-    def throttle(self, device: Device, /) -> Reading[tuple[str, ...]]:
-        """Why the clocks are held down; empty if they aren't."""
-        return self._silent(device, "throttling")
-
-    @abstractmethod
-    def _silent(self, device: Device, what: str) -> Reading[Any]:
-        """No figure, and why."""
-
-
-class Source(Telemetry[int]):
-    """One way to read a vendor's devices. Devices are numbered from 0 in an order that the source keeps."""
 
     NAME: ClassVar[str]
     """What a person calls it: `NVML`, `sysfs` …"""
@@ -127,11 +53,23 @@ class Source(Telemetry[int]):
     def describe(self, index: int) -> AcceleratorInfo:
         """All that it tells of one device; what it doesn't tell is `None`."""
 
-    def close(self) -> None:
-        """Give back what it holds."""
+    def handle(self, index: int) -> Any:
+        """What a metric is asked with."""
+        return index
 
-    def _silent(self, device: int, what: str) -> Reading[Any]:
-        return Reading(value=None, reason=f"{self.NAME} doesn't report {what}")
+    def told(self, index: int, what: str) -> Reading[Any]:
+        """One metric of a device by its name, or the reason why there is none."""
+        method: Callable[[Any], Reading[Any]] | None = getattr(self, what, None)
+        if method is None:
+            return Reading(value=None, reason=f"{self.NAME} doesn't report {what}")
+        return method(self.handle(index))
+
+    def place_of(self, address: object) -> int | None:
+        """The number of the device at an address on the bus; `None` where it lists none there."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - an optional hook
+        """Give back what it holds."""
 
 
 class LibrarySource(Source):
@@ -147,9 +85,9 @@ class LibrarySource(Source):
 
     def opening(self) -> Opening:
         """The state of library and driver; missing where it wasn't there when the machine was recorded."""
-        told = self.library.ask(_OPENING)
+        told = self.library.ask(OPENING)
         if told.value is None:
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=told.reason)
+            return no_library(told.reason)
         library, driver, reason = told.value
         return Opening(library=LibraryState(library), driver=DriverState(driver), reason=reason)
 
@@ -160,154 +98,26 @@ class LibrarySource(Source):
         self.library.close()
 
 
-class SourcedAccelerators(AcceleratorBackend):
-    """A vendor whose devices come from its library, or else from the kernel's files, or else from the bus alone.
-    Without a sign of the vendor nothing but its library is asked."""
+class ListedAccelerators(AcceleratorBackend):
+    """A vendor that finds its devices once; those with an index are the driver's, numbered from 0.
 
-    PCI_VENDOR_ID: ClassVar[int]
-    LIBRARY_SOURCE: ClassVar[type[LibrarySource]]
-    MODULES: ClassVar[tuple[str, ...]]
-    """Kernel modules of the driver, as `/sys/module` names them."""
-    PCI_CLASSES: ClassVar[tuple[int, ...]] = (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS)
-
-    def __init__(self, machine: Machine | None = None) -> None:
-        super().__init__(machine)
-        self._library = self.LIBRARY_SOURCE(self.machine)
-        self._files: tuple[Source, ...] = ()
-        self._chosen: tuple[Source, ...] = ()
-        self._bus: list[tuple[PciDevice, ...] | None] = []
-        self._lock = threading.RLock()
-
-    @abstractmethod
-    def files(self) -> tuple[Source, ...]:
-        """The kernel's files: of the devices that the library lists too, then of those that it doesn't. None where
-        nothing of the vendor is seen."""
-
-    def sources(self) -> tuple[Source, ...]:
-        """What lists the devices, in the order of their numbers; it is kept until `shutdown`."""
-        with self._lock:
-            if not self._chosen:
-                files = self._files = self._files or self.files()
-                first = (self._library,) if self._library.count().value else files[:1]
-                self._chosen = tuple(one for one in (*first, *files[1:]) if one.count().value)
-            return self._chosen
-
-    def is_available(self) -> bool:
-        return self.get_device_count() > 0
-
-    def get_device_count(self) -> int:
-        return sum(source.count().value or 0 for source in self.sources())
-
-    def list_devices(self) -> tuple[AcceleratorInfo, ...]:
-        sources = self.sources()
-        if not sources:
-            return tuple(
-                bus_only(one, vendor=self.VENDOR_NAME, device_type=self.device_type_of(one))
-                for one in self.on_bus() or ()
-            )
-        found = (_described(source, index) for source in sources for index in range(source.count().value or 0))
-        return self.finished(tuple(replace(one, index=number) for number, one in enumerate(found)))
-
-    def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
-        """The devices of the sources with what only the vendor as a whole can tell."""
-        return devices
-
-    def device_type_of(self, device: PciDevice) -> str:
-        """What a device is that only the bus shows."""
-        return self.DEVICE_TYPE
-
-    def on_bus(self) -> tuple[PciDevice, ...] | None:
-        """The vendor's devices on the bus; `None` where there is no bus to look at."""
-        with self._lock:
-            if not self._bus:
-                self._bus = [devices_of(self.machine, self.PCI_VENDOR_ID, classes=self.PCI_CLASSES)]
-            return self._bus[0]
-
-    def module_loaded(self) -> bool | None:
-        """Whether the kernel has the driver; `None` where nothing tells."""
-        if not self.machine.is_folder("/sys/module"):
-            return None
-        return any(self.machine.is_folder(f"/sys/module/{name}") for name in self.MODULES)
-
-    def facts(self) -> VendorFacts:
-        sources, on_bus, loaded = self.sources(), self.on_bus(), self.module_loaded()
-        opening = self.opening()
-        library, driver, reason = opening.library, opening.driver, opening.reason
-        listed = self.get_device_count()
-        if library is LibraryState.MISSING and driver is DriverState.UNKNOWN and loaded is not None:
-            driver = DriverState.OK if loaded else DriverState.MISSING
-        if listed and driver is not DriverState.DENIED:
-            driver = DriverState.OK
-        if listed or on_bus:
-            hardware = HardwareState.PRESENT
-        elif on_bus is None or loaded:
-            # GPUs of a system-on-chip aren't on the bus; a loaded driver is a sign of one.
-            hardware = HardwareState.UNKNOWN
-        else:
-            hardware = HardwareState.ABSENT
-        simulated = bool(sources) and _described(sources[0], 0).simulated
-        if simulated:
-            reason = f"the {self.VENDOR_NAME} library here calls itself simulated"
-        if not listed and not reason:
-            reason = "the driver lists no device"
-        fewer, shown = "", len(on_bus or ())
-        if 0 < listed < shown:  # as in a container
-            others = "the others aren't given to this container or driver"
-            fewer = f"the bus shows {shown}, {listed} can be used here: {others}"
-        return VendorFacts(
-            vendor=self.VENDOR_NAME,
-            hardware=hardware,
-            driver=driver,
-            library=library,
-            reason="; ".join(filter(None, [reason, fewer])),
-            on_bus=None if on_bus is None else len(on_bus),
-            simulated=simulated,
-            read_through=", ".join(source.NAME for source in sources),
-        )
-
-    def opening(self) -> Opening:
-        """The state of library and driver as the library tells them, and what isn't right."""
-        return self._library.opening()
-
-    def told(self, index: int, what: str) -> Reading[Any]:
-        sources = self.sources()
-        if not sources:
-            return Reading(value=None, reason=self.opening().reason or f"no {self.VENDOR_NAME} device is listed")
-        left = index
-        for source in sources:
-            count = source.count().value or 0
-            if 0 <= left < count:
-                method: Callable[[int], Reading[Any]] = getattr(source, what)
-                return method(left)
-            left -= count
-        raise self.no_such(index, index - left)
-
-    def shutdown(self) -> None:
-        with self._lock:
-            for source in (self._library, *self._files):
-                source.close()
-            self._chosen, self._files, self._bus = (), (), []
-
-
-def _described(source: Source, index: int) -> AcceleratorInfo:
-    """A device of a source. A library that stands in for the real one calls itself simulated."""
-    info = source.describe(index)
-    return replace(info, simulated=says_simulated(info.model, info.driver_version))
-
-
-class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):
-    """A vendor that finds its devices once; those with an index are the driver's, numbered from 0."""
+    A metric that it reads has a method of the metric's name, which is given the device and returns a `Reading`.
+    """
 
     def __init__(self, machine: Machine | None = None) -> None:
         super().__init__(machine)
         self._devices: tuple[AcceleratorInfo, ...] | None = None
-        self._tools: dict[tuple[str, ...], Tool] = {}
+        self._printed: dict[tuple[str, ...], tuple[float, Reading[str]]] = {}
         self._lock = threading.RLock()
 
-    def tool(self, *words: str, keep: bool = False) -> Tool:
-        """The one `Tool` of a command."""
+    def printed(self, *words: str, keep: bool = False) -> Reading[str]:
+        """What a command prints; it runs again only where the last answer is older than half a second."""
         with self._lock:
-            return self._tools.setdefault(words, Tool(self.machine, *words, keep=keep))
+            at, told = self._printed.get(words, (0.0, None))
+            if told is None or not (keep or time.monotonic() - at <= _FRESH_S):
+                told = self.machine.run(*words)
+                self._printed[words] = (time.monotonic(), told)
+            return told
 
     @abstractmethod
     def find(self) -> tuple[AcceleratorInfo, ...]:
@@ -341,8 +151,12 @@ class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):
         devices = self.driven()
         if not 0 <= index < len(devices):
             raise self.no_such(index, len(devices))
-        method: Callable[[AcceleratorInfo], Reading[Any]] = getattr(self, what)
-        return method(devices[index])
+        return self.metric(devices[index], what)
+
+    def metric(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
+        """One metric of a device that is listed, or the reason why there is none."""
+        method: Callable[[AcceleratorInfo], Reading[Any]] | None = getattr(self, what, None)
+        return method(device) if method else self._silent(device, what)
 
     def obstacles(self) -> list[str]:
         """What is in the way of using devices, one reason for each that has one."""
@@ -351,40 +165,132 @@ class ListedAccelerators(AcceleratorBackend, Telemetry[AcceleratorInfo]):
     def _silent(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
         return Reading(value=None, reason=f"nothing known here tells the {what} of {device.model}")
 
-    def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
-        if not self.DEVICE_STRINGS:
-            raise UsageError(
-                f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
-                fix="No framework known here names one: whole models are compiled for them.",
+
+class SourcedAccelerators(ListedAccelerators):
+    """A vendor whose devices come from its library, or else from the kernel's files, or else from the bus alone.
+    Without a sign of the vendor nothing but its library is asked."""
+
+    PCI_VENDOR_ID: ClassVar[int]
+    LIBRARY_SOURCE: ClassVar[type[LibrarySource]]
+    MODULES: ClassVar[tuple[str, ...]]
+    """Kernel modules of the driver, as `/sys/module` names them."""
+    PCI_CLASSES: ClassVar[tuple[int, ...]] = (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS)
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        super().__init__(machine)
+        self._library = self.LIBRARY_SOURCE(self.machine)
+        self._files: tuple[Source, ...] = ()
+        self._bus: list[tuple[PciDevice, ...] | None] = []
+        self._places: tuple[tuple[Source, int], ...] = ()
+
+    @abstractmethod
+    def files(self) -> tuple[Source, ...]:
+        """The kernel's files: of the devices that the library lists too, then of those that it doesn't. None where
+        nothing of the vendor is seen."""
+
+    def find(self) -> tuple[AcceleratorInfo, ...]:
+        files = self._files = self.files()
+        first = (self._library,) if self._library.count().value else files[:1]
+        sources = (*first, *files[1:])
+        self._places = tuple((one, place) for one in sources for place in range(one.count().value or 0))
+        if not self._places:
+            return tuple(
+                bus_only(one, vendor=self.VENDOR_NAME, device_type=self.device_type_of(one))
+                for one in self.on_bus() or ()
             )
-        return super().get_framework_device_string(device_id, framework)
+        return self.finished(tuple(_described(*place) for place in self._places))
 
-    def no_name(self, framework: str, device: AcceleratorInfo, instead: str) -> UsageError:
-        """The error for a device that no framework of the five names, with what drives it instead."""
-        return UsageError(f"{framework} has no name for {device.model}", fix=instead)
+    def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
+        """The devices of the sources with what only the vendor as a whole can tell."""
+        return devices
+
+    def device_type_of(self, device: PciDevice) -> str:
+        """What a device is that only the bus shows."""
+        return self.DEVICE_TYPE
+
+    def on_bus(self) -> tuple[PciDevice, ...] | None:
+        """The vendor's devices on the bus; `None` where there is no bus to look at."""
+        with self._lock:
+            if not self._bus:
+                self._bus = [devices_of(self.machine, self.PCI_VENDOR_ID, classes=self.PCI_CLASSES)]
+            return self._bus[0]
+
+    def module_loaded(self) -> bool | None:
+        """Whether the kernel has the driver; `None` where nothing tells."""
+        if not self.machine.is_folder("/sys/module"):
+            return None
+        return any(self.machine.is_folder(f"/sys/module/{name}") for name in self.MODULES)
+
+    def facts(self) -> VendorFacts:
+        devices, on_bus, loaded = self.driven(), self.on_bus(), self.module_loaded()
+        opening = self.opening()
+        library, driver, reason = opening.library, opening.driver, opening.reason
+        listed = len(devices)
+        if library is LibraryState.MISSING and driver is DriverState.UNKNOWN and loaded is not None:
+            driver = DriverState.OK if loaded else DriverState.MISSING
+        if listed and driver is not DriverState.DENIED:
+            driver = DriverState.OK
+        if listed or on_bus:
+            hardware = HardwareState.PRESENT
+        elif on_bus is None or loaded:
+            # GPUs of a system-on-chip aren't on the bus; a loaded driver is a sign of one.
+            hardware = HardwareState.UNKNOWN
+        else:
+            hardware = HardwareState.ABSENT
+        simulated = any(one.simulated for one in devices[:1])
+        if simulated:
+            reason = f"the {self.VENDOR_NAME} library here calls itself simulated"
+        if not listed and not reason:
+            reason = "the driver lists no device"
+        fewer, shown = "", len(on_bus or ())
+        if 0 < listed < shown:  # as in a container
+            others = "the others aren't given to this container or driver"
+            fewer = f"the bus shows {shown}, {listed} can be used here: {others}"
+        return VendorFacts(
+            vendor=self.VENDOR_NAME,
+            hardware=hardware,
+            driver=driver,
+            library=library,
+            reason="; ".join(filter(None, [reason, fewer])),
+            on_bus=None if on_bus is None else len(on_bus),
+            simulated=simulated,
+            read_through=", ".join(dict.fromkeys(source.NAME for source, _ in self._places)),
+        )
+
+    def opening(self) -> Opening:
+        """The state of library and driver as the library tells them, and what isn't right."""
+        return self._library.opening()
+
+    def told(self, index: int, what: str) -> Reading[Any]:
+        if not self.driven():
+            return Reading(value=None, reason=self.opening().reason or f"no {self.VENDOR_NAME} device is listed")
+        return super().told(index, what)
+
+    def metric(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
+        source, place = self._places[device.index or 0]
+        told = source.told(place, what)
+        return told if told.value is not None or source is not self._library else self.of_files(device, what, told)
+
+    def of_files(self, device: AcceleratorInfo, what: str, told: Reading[Any]) -> Reading[Any]:
+        """What the driver's files tell of a device where its library tells nothing: it keeps some figures from
+        ordinary users."""
+        for files in self._files:
+            place = files.place_of(device.extra_info.get("pci_address"))
+            if place is not None:
+                found = files.told(place, what)
+                both = Reading[Any](value=None, reason=f"{told.reason}; {found.reason}")
+                return both if found.value is None else found
+        return told
+
+    def shutdown(self) -> None:
+        with self._lock:
+            super().shutdown()
+            for source in (self._library, *self._files):
+                source.close()
+            self._files, self._bus = (), []
 
 
-class Packages(Library):
-    """Python packages, found without importing them: importing an SDK may start its runtime, or take the device."""
-
-    NAME = "packages"
-
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        """`version` of a distribution; `module`, whether there is a top-level module, and something below it."""
-        name, below = str(arguments[0]), str(arguments[1]) if len(arguments) > 1 else ""
-        if function == "version":
-            version = package_versions((name,))[name]
-            return Reading(value=version, reason="" if version else f"the Python package {name} isn't installed")
-        if function != "module":
-            return Reading(value=None, reason=f"{function} isn't asked of packages")
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is None:
-            return Reading(value=None, reason=f"there is no Python module {name}")
-        folders = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
-        if below and not any((Path(folder) / below).exists() for folder in folders):
-            why = f"the Python module {name} that is here has no {below}: it is another one"
-            return Reading(value=None, reason=why)
-        return Reading(value=True)
+def _described(source: Source, index: int) -> AcceleratorInfo:
+    """A device of a source. A library that stands in for the real one calls itself simulated."""
+    info = source.describe(index)
+    return replace(info, simulated=says_simulated(info.model, info.driver_version))

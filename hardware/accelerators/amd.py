@@ -13,11 +13,9 @@ import importlib.util
 import io
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ..machine import Reading
 from ._figures import (
@@ -33,14 +31,13 @@ from ._figures import (
     share,
     size,
     text,
+    throttling,
     without,
 )
+from ._libraries import OpenedOnce, Opening, no_library, plain, said
 from ._pci import AMD_VENDOR_ID
-from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState
-
-if TYPE_CHECKING:
-    from ._amdgpu import AmdCard, AmdgpuSource
+from ._sources import LibrarySource, Source, SourcedAccelerators
+from .base import AcceleratorInfo, DriverState
 
 _FILE = "libamd_smi.so"
 _ENUMS = {
@@ -50,26 +47,12 @@ _ENUMS = {
 }
 _NO_PERMISSION, _DRIVER_NOT_LOADED, _NO_DRIVER = 10, 34, 51
 
-_THROTTLER_GROUPS = ((0, 16, "power_limit"), (16, 32, "current_limit"), (32, 56, "thermal"), (56, 64, "reliability"))
-"""Bits of the driver's throttle status by kind (the kernel's amdgpu_smu.h, SMU_THROTTLER_*)."""
-
 _VRAM_TYPES = {1: "HBM", 2: "HBM", 3: "HBM", 4: "HBM", 5: "HBM", 10: "DDR", 11: "DDR", 12: "DDR"} | dict.fromkeys(
     range(17, 24), "GDDR"
 )
 """amdsmi.h, amdsmi_vram_type_t. A fifth HBM is of later versions."""
 
-_VIOLATIONS = {
-    "prochot_thrm": "thermal",
-    "socket_thrm": "thermal",
-    "vr_thrm": "thermal",
-    "hbm_thrm": "thermal",
-    "ppt_pwr": "power_limit",
-    "gfx_clk_below_host_limit": "clock_below_limit",
-}
-"""Violations of a limit, by what follows `active_` (amdsmi.h, amdsmi_violation_status_t)."""
-
-_MICRO = 100_000
-"""Limits of power above this are in µW, as since ROCm 6.4; before they were in W."""
+_MOST_WATTS = 100_000
 
 
 class Amdsmi(OpenedOnce):
@@ -79,54 +62,32 @@ class Amdsmi(OpenedOnce):
     """
 
     NAME = "amdsmi"
-    _binding: Any = None
-    _handles: Sequence[Any] = ()
 
-    def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
-        binding, handles = self._binding, self._handles
-        if binding is None:
-            return Reading(value=None, reason="amdsmi was given back while it was asked")
-        if function == "count":
-            return Reading(value=len(handles))
+    def _call(self, binding: Any, handle: Any, function: str, *arguments: Any) -> Any:
         call = getattr(binding, function, None)
         if call is None:
-            return Reading(value=None, reason=f"this version of amdsmi has no {function}")
-        try:
-            handle, *rest = arguments
-            kinds = zip(_ENUMS.get(function, ()), rest, strict=True)
-            return Reading(
-                value=_plain(call(handles[handle], *(getattr(binding, kind)[name] for kind, name in kinds)))
-            )
-        except IndexError:
-            return Reading(value=None, reason=f"amdsmi lists {len(handles)} devices")
-        except Exception as error:  # the binding has a class of its own for each error, and decodes texts besides
-            return Reading(value=None, reason=f"{function}: {_said(error)}")
+            raise LookupError(f"this version of amdsmi has no {function}")
+        kinds = zip(_ENUMS.get(function, ()), arguments, strict=True)
+        return plain(call(handle, *(getattr(binding, kind)[name] for kind, name in kinds)))
 
-    def _stop(self) -> str:
-        binding, self._binding, self._handles = self._binding, None, ()
-        try:
-            binding.amdsmi_shut_down()
-        except Exception as error:  # as above
-            return _said(error)
-        return ""
+    def _stop(self, binding: Any) -> None:
+        binding.amdsmi_shut_down()
 
     def _start(self) -> Opening:
-        file = _library_file()
-        if file is None:
-            reason = f"AMD's library {_FILE} can't be loaded; it comes with ROCm (package amd-smi-lib)"
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+        if not _has_library():
+            return no_library(f"AMD's library {_FILE} can't be loaded; it comes with ROCm (package amd-smi-lib)")
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                self._binding = _binding(file)
+                self._binding = _binding()
         except Exception as error:  # see the module's text: anything may come of this import
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=_no_binding(error))
+            why = f"can't be imported, or doesn't fit the library ({said(error)})"
+            return no_library(f"the Python package amdsmi {why}: pip install amdsmi, in ROCm's version")
         try:
             self._binding.amdsmi_init()
             self._handles = list(self._binding.amdsmi_get_processor_handles())
         except Exception as error:  # as above
-            driver, reason = _refused(error)
-            return Opening(library=LibraryState.OK, driver=driver, reason=reason)
-        return Opening(library=LibraryState.OK, driver=DriverState.OK)
+            return _refused(error)
+        return Opening()
 
 
 def _roots() -> list[Path]:
@@ -134,8 +95,8 @@ def _roots() -> list[Path]:
     return [*(Path(one) for one in named if one), Path("/opt/rocm")]
 
 
-def _library_file() -> str | None:
-    """The first place at which the library loads, of those that the binding looks at."""
+def _has_library() -> bool:
+    """Whether the library loads at one of the places that the binding looks at."""
     spec = None
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec("amdsmi")
@@ -143,14 +104,13 @@ def _library_file() -> str | None:
     for place in [_FILE, *(root / "lib" / _FILE for root in _roots()), *beside]:
         with contextlib.suppress(OSError):
             ctypes.CDLL(str(place))
-            return str(place)
-    return None
+            return True
+    return False
 
 
-def _binding(file: str) -> Any:
+def _binding() -> Any:
     """The binding that ROCm brought together with its library, or else the one that pip installed."""
-    roots = [root for root in _roots() if not Path(file).is_absolute() or file.startswith(str(root))]
-    folders = [str(root / "share" / "amd_smi") for root in roots]
+    folders = [str(root / "share" / "amd_smi") for root in _roots()]
     sys.path[:0] = folders
     try:
         return importlib.import_module("amdsmi")
@@ -159,39 +119,13 @@ def _binding(file: str) -> Any:
             sys.path.remove(folder)
 
 
-def _no_binding(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"the Python package amdsmi can't be imported ({error}): pip install amdsmi, in ROCm's version"
-    kind = type(error).__name__
-    return (
-        f"the Python package amdsmi doesn't fit the library ({kind}: {error}): pip install amdsmi in ROCm's version"
-    )
-
-
-def _refused(error: Exception) -> tuple[DriverState, str]:
+def _refused(error: Exception) -> Opening:
     driver, advice = {
         _DRIVER_NOT_LOADED: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
         _NO_DRIVER: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
         _NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/kfd and /dev/dri/renderD*? Join group render"),
     }.get(getattr(error, "err_code", None) or 0, (DriverState.UNKNOWN, "amd-smi may tell more"))
-    return driver, f"amdsmi doesn't start: {_said(error)} ({advice})"
-
-
-def _said(error: Exception) -> str:
-    """One line of an error of the binding, whose own text has several."""
-    information = getattr(error, "err_info", None)
-    return str(information) if information else " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def _plain(value: Any) -> Any:
-    """Tables, lists, numbers and texts of what the binding gives."""
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, Enum):
-        return value.value
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
+    return Opening(driver=driver, reason=f"amdsmi doesn't start: {said(error)} ({advice})")
 
 
 class AmdsmiSource(LibrarySource):
@@ -199,21 +133,12 @@ class AmdsmiSource(LibrarySource):
 
     NAME = "amdsmi"
     LIBRARY = Amdsmi
-    _files: AmdgpuSource | None = None
 
     def _table(self, function: str, index: int) -> Reading[dict[str, Any]]:
         told = self.library.ask(function, index)
         if told.value is not None and not isinstance(told.value, dict):
             return Reading(value=None, reason=f"{function} answered no table")
         return told
-
-    def _card(self, index: int) -> AmdCard | None:
-        address = pci_address(self.library.ask("amdsmi_get_gpu_device_bdf", index).value)
-        if self._files is None:
-            from ._amdgpu import AmdgpuSource
-
-            self._files = AmdgpuSource(self.machine)
-        return self._files.at(address)
 
     def temperature(self, index: int) -> Reading[float]:
         reason = ""
@@ -226,11 +151,8 @@ class AmdsmiSource(LibrarySource):
         return Reading(value=None, reason=reason or "no sensor answers")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
-        from ._amdgpu import pool
-
-        card = self._card(index)
-        kind = "VRAM" if card is None else pool(self.machine, card).upper()
-        total, used = (self.library.ask(f"amdsmi_get_gpu_memory_{what}", index, kind) for what in ("total", "usage"))
+        total = self.library.ask("amdsmi_get_gpu_memory_total", index, "VRAM")
+        used = self.library.ask("amdsmi_get_gpu_memory_usage", index, "VRAM")
         taken = used.value if isinstance(used.value, int) else None
         return given(
             share(size(total.value), taken), total.reason or used.reason or "its figures contradict one another"
@@ -246,7 +168,7 @@ class AmdsmiSource(LibrarySource):
         told = self._table("amdsmi_get_power_info", index)
         names = ("current_socket_power", "socket_power", "average_socket_power")
         found = (positive((told.value or {}).get(name)) for name in names)
-        watts = next((one for one in found if one is not None and one < _MICRO), None)
+        watts = next((one for one in found if one is not None and one < _MOST_WATTS), None)
         return given(watts, told.reason or "the device has no sensor of power")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
@@ -257,21 +179,13 @@ class AmdsmiSource(LibrarySource):
                 return Reading(value=found)
         metrics = self._table("amdsmi_get_gpu_metrics_info", index)
         status = (metrics.value or {}).get("indep_throttle_status")
-        if isinstance(status, bool):  # the binding of ROCm 6.4 and later gives no bits any more
+        if isinstance(status, bool):
             return Reading(value=("reason_not_told",) if status else ())
-        if isinstance(status, int):
-            return Reading(value=throttle_reasons(status))
         return Reading(
             value=None, reason=metrics.reason or violations.reason or "the device doesn't report throttling"
         )
 
-    def close(self) -> None:
-        super().close()
-        self._files = None
-
     def describe(self, index: int) -> AcceleratorInfo:
-        from ._amdgpu import placed
-
         asic, vram = self._table("amdsmi_get_gpu_asic_info", index), self._table("amdsmi_get_gpu_vram_info", index)
         pcie = (self._table("amdsmi_get_pcie_info", index).value or {}).get("pcie_static") or {}
         driver = self._table("amdsmi_get_gpu_driver_info", index).value or {}
@@ -279,7 +193,7 @@ class AmdsmiSource(LibrarySource):
         total = self.library.ask("amdsmi_get_gpu_memory_total", index, "VRAM")
         chip, memory = asic.value or {}, vram.value or {}
         pcie_gen = pcie.get("pcie_interface_version") if isinstance(pcie, dict) else None
-        info = AcceleratorInfo(
+        return AcceleratorInfo(
             vendor="AMD",
             device_type="gpu",
             model=text(chip.get("market_name")) or "unknown",
@@ -294,17 +208,16 @@ class AmdsmiSource(LibrarySource):
             firmware_version=text(vbios.get("version")),
             extra_info=without(self._extra(index, chip, asic.reason or total.reason)),
         )
-        return placed(self.machine, info, self._card(index))
 
     def _extra(self, index: int, chip: dict[str, Any], reason: str) -> dict[str, Any]:
-        cap = positive((self._table("amdsmi_get_power_cap_info", index).value or {}).get("power_cap"))
+        cap = positive((self._table("amdsmi_get_power_cap_info", index).value or {}).get("power_cap"), per=1e6)
         node = (self._table("amdsmi_get_gpu_kfd_info", index).value or {}).get("node_id")
         units = chip.get("num_compute_units")
         return {
             "uuid": text(self.library.ask("amdsmi_get_gpu_device_uuid", index).value),
             "pci_address": pci_address(self.library.ask("amdsmi_get_gpu_device_bdf", index).value),
             "compute_units": units if isinstance(units, int) and units > 0 else None,
-            "power_limit_w": None if cap is None else cap / 1e6 if cap >= _MICRO else cap,
+            "power_limit_w": cap,
             "kfd_node": node if isinstance(node, int) else None,
             "reason": reason or None,
         }
@@ -332,19 +245,29 @@ class AmdAccelerators(SourcedAccelerators):
 
         return (AmdgpuSource(self.machine),)
 
+    def metric(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
+        if what == "memory" and device.memory_type == "unified":  # which memory is a program's, only the files tell
+            return self.of_files(device, what, Reading(value=None, reason="amdsmi doesn't report it"))
+        return super().metric(device, what)
+
     def opening(self) -> Opening:
         opening = self._library.opening()
         if self.machine.may_open("/dev/kfd") is False:  # it is of group render, and a container has it only if given
             why = "/dev/kfd can't be opened by this user: join group render (and video)"
             return replace(opening, driver=DriverState.DENIED, reason="; ".join(filter(None, [why, opening.reason])))
-        if not self.sources() and self._files:
+        if not self.driven() and self._files:
             reasons = filter(None, [opening.reason, self._files[0].count().reason])
             return replace(opening, reason="; ".join(dict.fromkeys(reasons)))
         return opening
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
+        from ._amdgpu import AmdgpuSource, placed
         from ._visibility import with_visibility
 
+        for files in self._files:
+            if isinstance(files, AmdgpuSource):
+                cards = [files.at(one.extra_info.get("pci_address")) for one in devices]
+                devices = tuple(placed(self.machine, one, card) for one, card in zip(devices, cards, strict=True))
         # The runtime counts devices in the order of KFD's nodes, amdsmi by address.
         nodes = [one.extra_info.get("kfd_node") for one in devices]
         numbers = [node for node in nodes if isinstance(node, int)]
@@ -358,15 +281,11 @@ class AmdAccelerators(SourcedAccelerators):
 
 def violation_reasons(status: dict[str, Any]) -> tuple[str, ...] | None:
     """Names of the limits that hold the clocks down now; `None` where the device tells of none of them."""
-    states = {name: status.get(f"active_{name}") for name in _VIOLATIONS}
+    names = throttling("amd_violations")
+    states = {name: status.get(f"active_{name}") for name in names}
     if not any(isinstance(state, bool) for state in states.values()):
         return None
-    return tuple(dict.fromkeys(_VIOLATIONS[name] for name, state in states.items() if state is True))
-
-
-def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """The driver's bit set as names, each once."""
-    return tuple(name for first, end, name in _THROTTLER_GROUPS if bits >> first & ((1 << (end - first)) - 1))
+    return tuple(dict.fromkeys(names[name] for name, state in states.items() if state is True))
 
 
 def _vram_type(written: Any) -> str | None:

@@ -10,10 +10,12 @@ import re
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ..errors import UsageError
 from ..machine import Reading
+from ..system._macos import profiler
 from ..system.memory import read_memory
 from ..values import after, data_file, inside, tables, whole, words
-from ._figures import milliwatts, percent
+from ._figures import percent, watts, without
 from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
@@ -42,8 +44,8 @@ class AppleAccelerators(ListedAccelerators):
         if self.machine.host().system != "Darwin":
             return self._elsewhere()
         found = self.driven()
-        profile = self._profile()
-        registry = self.tool(*_REGISTRY, "AGXAccelerator").text()
+        profile = profiler(self.machine)
+        registry = self.printed(*_REGISTRY, "AGXAccelerator")
         reason, driver = "", DriverState.UNKNOWN
         if found:
             hardware = HardwareState.PRESENT
@@ -68,7 +70,7 @@ class AppleAccelerators(ListedAccelerators):
             return ()
         chips = [one for one in self._displays() if _is_apples(one)]
         found = [self._describe_gpu(one) for one in chips]
-        engine = self.tool(*_REGISTRY, "H11ANEIn", keep=True).text().value or ""
+        engine = self.printed(*_REGISTRY, "H11ANEIn", keep=True).value or ""
         if found and re.search(r"<class H11ANE", engine):
             found.append(self._describe_engine(engine))
         return tuple(found)
@@ -78,15 +80,16 @@ class AppleAccelerators(ListedAccelerators):
         if framework.lower() in self.DEVICE_STRINGS and 0 <= device_id < len(devices):
             device = devices[device_id]
             if device.device_type == _NEURAL_ENGINE and framework.lower() != "onnxruntime":
-                raise self.no_name(
-                    framework, device, "Core ML drives it: ONNX Runtime's CoreMLExecutionProvider does."
+                raise UsageError(
+                    f"{framework} has no name for {device.model}",
+                    fix="Core ML drives it: ONNX Runtime's CoreMLExecutionProvider does.",
                 )
         return super().get_framework_device_string(device_id, framework)
 
     def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float | None]]:
         if device.device_type == _NEURAL_ENGINE:
             return Reading(value=None, reason="macOS doesn't report the utilization of the Neural Engine")
-        told = self.tool(*_REGISTRY, "AGXAccelerator").text()
+        told = self.printed(*_REGISTRY, "AGXAccelerator")
         compute = percent(_property("Device Utilization %", told.value))
         if compute is None:
             return Reading(value=None, reason=told.reason or "ioreg doesn't report utilization")
@@ -96,7 +99,7 @@ class AppleAccelerators(ListedAccelerators):
         """`used` is what the GPU holds of the unified memory, `free` what nobody holds: the rest is the system's."""
         if device.device_type == _NEURAL_ENGINE:
             return Reading(value=None, reason="the Neural Engine works in the unified memory; none of it is its own")
-        told, memory = self.tool(*_REGISTRY, "AGXAccelerator").text(), read_memory(self.machine)
+        told, memory = self.printed(*_REGISTRY, "AGXAccelerator"), read_memory(self.machine)
         total, free = memory.total_bytes, memory.available_bytes
         used = whole(_property("In use system memory", told.value))
         if total is None or used is None or free is None or used + free > total:
@@ -107,15 +110,15 @@ class AppleAccelerators(ListedAccelerators):
         return Reading(value=None, reason="macOS doesn't report the temperature of the GPU or the Neural Engine")
 
     def power(self, device: AcceleratorInfo) -> Reading[float]:
-        told = self.tool(*_POWER).text()
+        told = self.printed(*_POWER)
         label = "ANE Power:" if device.device_type == _NEURAL_ENGINE else "GPU Power:"
-        power = milliwatts(after(label, told.value or ""))
+        power = watts(after(label, told.value or ""), per=1000)
         if power is None:
             return Reading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
         return Reading(value=power)
 
     def throttle(self, device: AcceleratorInfo) -> Reading[tuple[str, ...]]:
-        told = self.tool(*_POWER).text()
+        told = self.printed(*_POWER)
         level = after("Current pressure level:", told.value or "")
         if level is None:
             return Reading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
@@ -124,42 +127,25 @@ class AppleAccelerators(ListedAccelerators):
     def _elsewhere(self) -> VendorFacts:
         """Apple silicon can run Linux, where none of this is there."""
         silicon = "apple,arm-platform" in (self.machine.text("/proc/device-tree/compatible") or "")
-        system = self.machine.host().system
-        return VendorFacts(
-            vendor=self.VENDOR_NAME,
-            hardware=HardwareState.PRESENT if silicon else HardwareState.ABSENT,
-            driver=DriverState.MISSING if silicon else DriverState.UNKNOWN,
-            library=LibraryState.MISSING if silicon else LibraryState.UNKNOWN,
-            reason=f"Metal and Core ML need macOS; this is {system}",
-        )
-
-    def _profile(self) -> Reading[dict[str, Any]]:
-        from ..system._macos import profiler
-
-        return profiler(self.machine)
+        why = f"Metal and Core ML need macOS; this is {self.machine.host().system}"
+        return self.seen(DriverState.MISSING, LibraryState.MISSING, [why]) if silicon else self.unseen(why)
 
     def _displays(self) -> list[dict[str, Any]]:
-        return tables(inside(self._profile().value, "SPDisplaysDataType"))
-
-    def _hardware(self) -> dict[str, Any]:
-        found = tables(inside(self._profile().value, "SPHardwareDataType"))
-        return found[0] if found else {}
+        return tables(inside(profiler(self.machine).value, "SPDisplaysDataType"))
 
     def _describe_gpu(self, told: dict[str, Any]) -> AcceleratorInfo:
-        hardware = self._hardware()
+        hardware = next(iter(tables(inside(profiler(self.machine).value, "SPHardwareDataType"))), {})
         model = words(told.get("sppci_model")) or words(told.get("_name"))
         model = words(hardware.get("chip_type")) if model.startswith("kHW_") else model
         cores = whole(told.get("sppci_cores"))
         family = words(told.get("spdisplays_mtlgpufamilysupport")) or words(told.get("spdisplays_metalfamily"))
         bandwidth = _bandwidth(model, cores)
-        extra: dict[str, str | int | float | bool] = {}
-        if cores:
-            extra["gpu_cores"] = cores
-        if words(hardware.get("machine_model")):
-            extra["machine_model"] = words(hardware.get("machine_model"))
-        if bandwidth is not None:
-            extra["bandwidth_source"] = "a table of Apple's figures, apple_chips.toml"
-        extra["telemetry"] = "powermetrics tells power and throttling, to root only"
+        extra = {
+            "gpu_cores": cores or None,
+            "machine_model": words(hardware.get("machine_model")) or None,
+            "bandwidth_source": None if bandwidth is None else "a table of Apple's figures, apple_chips.toml",
+            "telemetry": "powermetrics tells power and throttling, to root only",
+        }
         return AcceleratorInfo(
             vendor=self.VENDOR_NAME,
             device_type=_GPU,
@@ -170,23 +156,21 @@ class AppleAccelerators(ListedAccelerators):
             bus_type="integrated",
             bandwidth_gbps=bandwidth,
             firmware_version=words(hardware.get("boot_rom_version")) or None,
-            extra_info=extra,
+            extra_info=without(extra),
         )
 
     def _describe_engine(self, registry: str) -> AcceleratorInfo:
-        extra: dict[str, str | int | float | bool] = {"unified_memory": "told with the GPU"}
-        cores = whole(_property("ANEDevicePropertyNumANECores", registry))
-        kind = _property("ANEDevicePropertyTypeANEArchitectureTypeStr", registry)
-        if cores:
-            extra["cores"] = cores
-        if kind:
-            extra["architecture"] = kind
+        extra = {
+            "unified_memory": "told with the GPU",
+            "cores": whole(_property("ANEDevicePropertyNumANECores", registry)) or None,
+            "architecture": _property("ANEDevicePropertyTypeANEArchitectureTypeStr", registry),
+        }
         return AcceleratorInfo(
             vendor=self.VENDOR_NAME,
             device_type=_NEURAL_ENGINE,
             model="Apple Neural Engine",
             bus_type="integrated",
-            extra_info=extra,
+            extra_info=without(extra),
         )
 
 

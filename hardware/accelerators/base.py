@@ -6,7 +6,7 @@ Not available is a value with a reason (`Reading`), never an exception and never
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -29,6 +29,8 @@ __all__ = [
     "bus_only",
     "says_simulated",
 ]
+
+_NO_NAMES = "No framework known here names one: whole models are compiled for them."
 
 DEVICE_TYPES = ("gpu", "npu", "tpu", "lpu", "wse")
 
@@ -163,12 +165,7 @@ class AcceleratorBackend(ABC):
     def facts(self) -> VendorFacts:
         """Hardware, driver and library of this vendor, with the reason for what isn't right."""
         if self.is_available():
-            return VendorFacts(
-                vendor=self.VENDOR_NAME,
-                hardware=HardwareState.PRESENT,
-                driver=DriverState.OK,
-                library=LibraryState.OK,
-            )
+            return self.seen(DriverState.OK, LibraryState.OK, ())
         return self.unseen(f"no {self.VENDOR_NAME} device is listed", hardware=HardwareState.UNKNOWN)
 
     def unseen(
@@ -181,6 +178,19 @@ class AcceleratorBackend(ABC):
             driver=DriverState.UNKNOWN,
             library=LibraryState.UNKNOWN,
             reason=reason,
+            on_bus=on_bus,
+        )
+
+    def seen(
+        self, driver: DriverState, library: LibraryState, reasons: Iterable[str], *, on_bus: int | None = None
+    ) -> VendorFacts:
+        """The facts where a device of the vendor is here, with what is in the way, each reason once."""
+        return VendorFacts(
+            vendor=self.VENDOR_NAME,
+            hardware=HardwareState.PRESENT,
+            driver=driver,
+            library=library,
+            reason="; ".join(dict.fromkeys(filter(None, reasons))),
             on_bus=on_bus,
         )
 
@@ -223,9 +233,10 @@ class AcceleratorBackend(ABC):
         pattern = patterns.get(framework.lower())
         if pattern is None:
             known = tuple(patterns)
+            listed = f"Known: {', '.join(known)}." if known else _NO_NAMES
             raise UsageError(
                 f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
-                fix=" ".join(filter(None, [did_you_mean(framework, known), f"Known: {', '.join(known)}."])),
+                fix=" ".join(filter(None, [did_you_mean(framework, known), listed])),
             )
         return pattern.format(index=index)
 

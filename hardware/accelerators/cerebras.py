@@ -14,7 +14,8 @@ from typing import Any
 
 from ..machine import Library, Reading
 from ..values import from_json, table, tables, whole, words
-from ._sources import ListedAccelerators, Packages
+from ._libraries import Packages
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, HardwareState, LibraryState, VendorFacts
 
 DEFAULT_FILE = "/opt/cerebras/config_v2"
@@ -32,8 +33,6 @@ class ClusterConfig(Library):
 
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
         """`cluster`: a table with the `fabric` (`cs2`, `cs3`) and how many `namespaces` this user may use."""
-        if function != "cluster":
-            return Reading(value=None, reason=f"{function} isn't asked of a cluster's configuration")
         named = os.environ.get(FILE_VARIABLE)
         path = Path(named or DEFAULT_FILE)
         where = f"the file that {FILE_VARIABLE} names" if named else DEFAULT_FILE

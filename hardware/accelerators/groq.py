@@ -11,8 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..values import data_file
+from ._libraries import Packages
 from ._pci import DEVICES, PciDevice, bound_driver, devices_of, pcie_generation
-from ._sources import ListedAccelerators, Packages
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
 
 PCI_VENDOR_ID, PCI_DEVICE_ID = 0x1DE0, 0x0000
@@ -40,14 +41,8 @@ class GroqAccelerators(ListedAccelerators):
                 return self.unseen("there is no PCI bus to look at", hardware=HardwareState.UNKNOWN)
             return self.unseen("the bus shows no GroqCard", on_bus=0)
         library, why = self._library()
-        return VendorFacts(
-            vendor=self.VENDOR_NAME,
-            hardware=HardwareState.PRESENT,
-            driver=DriverState.OK if self.driven() else DriverState.MISSING,
-            library=library,
-            reason="; ".join(dict.fromkeys(filter(None, [*self.obstacles(), why]))),
-            on_bus=len(on_bus or ()),
-        )
+        driver = DriverState.OK if self.driven() else DriverState.MISSING
+        return self.seen(driver, library, [*self.obstacles(), why], on_bus=len(on_bus or ()))
 
     def _describe(self, device: PciDevice, driver: str) -> AcceleratorInfo:
         facts = data_file(_TABLE)

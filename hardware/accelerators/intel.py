@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ..machine import Reading
 from ._figures import (
     bits_named,
     celsius,
-    drawn,
     generation,
     given,
     memory_kind,
@@ -21,28 +18,13 @@ from ._figures import (
     share,
     size,
     text,
+    watts,
     without,
 )
+from ._libraries import OpenedOnce, Opening, no_library
 from ._pci import INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
-from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState
-
-if TYPE_CHECKING:
-    from ._intel_files import IntelGpuFiles
-
-THROTTLE_REASONS = {
-    0x001: "power_limit",
-    0x002: "power_limit",
-    0x004: "current_limit",
-    0x008: "thermal",
-    0x010: "power_supply",
-    0x020: "sw_range",
-    0x040: "hw_range",
-    0x080: "voltage",
-    0x100: "thermal",
-    0x200: "power_limit",
-}
-"""Level Zero's bits (zes_freq_throttle_reason_flags_t)."""
+from ._sources import LibrarySource, Source, SourcedAccelerators
+from .base import AcceleratorInfo, DriverState
 
 _GPU_SENSOR, _GLOBAL_SENSOR = 1, 0
 _ENGINES_ALL, _ENGINES_COMPUTE = 0, 1
@@ -55,63 +37,38 @@ class LevelZero(OpenedOnce):
     The binding raises `OSError` while it is imported where libze_loader.so.1 is missing; on Linux it looks for it in
     /usr/lib/x86_64-linux-gnu alone.
 
-    Questions: `count`, and with an index `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
+    Questions of a device: `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
     """
 
     NAME = "levelzero"
-    _zes: Any = None
-    _devices: Sequence[Any] = ()
 
-    def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
-        from ._levelzero import QUESTIONS, LevelZeroError
+    def _call(self, binding: Any, handle: Any, function: str, *arguments: Any) -> Any:
+        from ._levelzero import QUESTIONS
 
-        zes, devices = self._zes, self._devices
-        if zes is None:
-            return Reading(value=None, reason="Level Zero was given back while it was asked")
-        if function == "count":
-            return Reading(value=len(devices))
-        question = QUESTIONS.get(function)
-        if question is None:
-            return Reading(value=None, reason=f"Level Zero isn't asked for {function}")
-        try:
-            return Reading(value=question(zes, devices[arguments[0]]))
-        except IndexError:
-            return Reading(value=None, reason=f"Level Zero lists {len(devices)} devices")
-        except (LevelZeroError, AttributeError, OSError, ctypes.ArgumentError) as error:  # or a loader of another age
-            return Reading(value=None, reason=f"Level Zero, {function}: {error}")
-
-    def _stop(self) -> str:
-        # Sysman has no function that ends it; the handles are valid as long as the process.
-        self._zes, self._devices = None, ()
-        return ""
+        return QUESTIONS[function](binding, handle)
 
     def _start(self) -> Opening:
         try:
             import pyzes
         except ImportError as error:
-            reason = f"the Python package pyzes can't be imported ({error}): pip install pyzes"
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+            return no_library(f"the Python package pyzes can't be imported ({error}): pip install pyzes")
         except Exception as error:  # an OSError on Linux, a plain Exception on Windows
-            reason = (
-                f"the Level Zero loader can't be loaded ({error}); it comes with the package libze1 or level-zero"
-            )
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+            package = "it comes with the package libze1 or level-zero"
+            return no_library(f"the Level Zero loader can't be loaded ({error}); {package}")
         from ._levelzero import LevelZeroError, gpus
 
         result = pyzes.zesInit(0)
         if result != pyzes.ZE_RESULT_SUCCESS:
-            state, reason = _refused(pyzes, result)
-            return Opening(library=LibraryState.OK, driver=state, reason=reason)
+            return _refused(pyzes, result)
         try:
-            self._devices = gpus(pyzes)
+            self._handles = gpus(pyzes)
         except LevelZeroError as error:
-            reason = f"Level Zero lists no device: {error}"
-            return Opening(library=LibraryState.OK, driver=DriverState.UNKNOWN, reason=reason)
-        self._zes = pyzes
-        return Opening(library=LibraryState.OK, driver=DriverState.OK)
+            return Opening(driver=DriverState.UNKNOWN, reason=f"Level Zero lists no device: {error}")
+        self._binding = pyzes
+        return Opening()
 
 
-def _refused(zes: Any, result: int) -> tuple[DriverState, str]:
+def _refused(zes: Any, result: int) -> Opening:
     from ._levelzero import name_of
 
     driver, advice = {
@@ -119,65 +76,43 @@ def _refused(zes: Any, result: int) -> tuple[DriverState, str]:
         _NO_DEPENDENCY: (DriverState.UNKNOWN, "is the package intel-level-zero-gpu or libze-intel-gpu1 installed?"),
         _UNINITIALISED: (DriverState.MISSING, "no driver of Level Zero found a device: is i915 or xe loaded?"),
     }.get(result & 0xFFFFFFFF, (DriverState.UNKNOWN, "xpu-smi may tell more"))
-    return driver, f"Level Zero doesn't start: {name_of(zes, result)} ({advice})"
+    return Opening(driver=driver, reason=f"Level Zero doesn't start: {name_of(zes, result)} ({advice})")
 
 
 class LevelZeroSource(LibrarySource):
-    """Sysman of Level Zero. What it keeps from ordinary users (load, some temperatures) is read of the driver's
-    files where they have it."""
+    """Sysman of Level Zero, which keeps some figures (load, some temperatures) from ordinary users."""
 
     NAME = "Level Zero"
     LIBRARY = LevelZero
-    _files: IntelGpuFiles | None = None
-
-    def _or_files(self, index: int, told: Reading[Any], what: str) -> Reading[Any]:
-        if told.value is not None:
-            return told
-        if self._files is None:
-            from ._intel_files import IntelGpuFiles
-
-            self._files = IntelGpuFiles(self.machine)
-        address = pci_address((self.library.ask("device", index).value or {}).get("pci_address"))
-        cards = [card.address for card in self._files.cards()]
-        position = cards.index(address) if address in cards else None
-        if position is None:
-            return told
-        found: Reading[Any] = getattr(self._files, what)(position)
-        return found if found.value is not None else Reading(value=None, reason=f"{told.reason}; {found.reason}")
 
     def temperature(self, index: int) -> Reading[float]:
         told = self.library.ask("temperatures", index)
         sensors = {kind: celsius(value) for kind, value in told.value or []}
         found = sensors.get(_GPU_SENSOR) or sensors.get(_GLOBAL_SENSOR) or next(iter(sensors.values()), None)
-        return self._or_files(index, given(found, told.reason or "Level Zero has no sensor"), "temperature")
+        return given(found, told.reason or "Level Zero has no sensor")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
         told = self.library.ask("memory", index)
         own = [one for one in told.value or [] if one.get("on_device")]
         total, free = (sum(one.get(f"{name}_bytes") or 0 for one in own) for name in ("size", "free"))
         reason = told.reason or "it has no memory of its own"
-        return self._or_files(index, given(share(size(total), total - free), reason), "memory")
+        return given(share(size(total), total - free), reason)
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         told = self.library.ask("engines", index)
         shares = {kind: share for kind, share in told.value or [] if share is not None}
         found = shares.get(_ENGINES_COMPUTE, shares.get(_ENGINES_ALL))
         compute = None if found is None else percent(100 * min(1.0, found))
-        return self._or_files(index, rates(compute, None, told.reason or "no engine is reported"), "utilization")
+        return rates(compute, None, told.reason or "no engine is reported")
 
     def power(self, index: int) -> Reading[float]:
         told = self.library.ask("power", index)
-        watts = drawn(told.value)
-        return self._or_files(index, given(watts, told.reason or "its energy isn't counted"), "power")
+        return given(watts(told.value) or None, told.reason or "its energy isn't counted")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         told = self.library.ask("throttle", index)
         reasons = throttle_reasons(told.value) if isinstance(told.value, int) else None
-        return self._or_files(index, given(reasons, told.reason or "no clock is reported"), "throttle")
-
-    def close(self) -> None:
-        super().close()
-        self._files = None
+        return given(reasons, told.reason or "no clock is reported")
 
     def describe(self, index: int) -> AcceleratorInfo:
         device, modules = self.library.ask("device", index), self.library.ask("memory", index)
@@ -266,4 +201,4 @@ class IntelAccelerators(SourcedAccelerators):
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
     """Level Zero's bit set as names, each once. A bit that a newer version adds is shown as its number."""
-    return bits_named(bits & 0xFFFFFFFF, THROTTLE_REASONS)
+    return bits_named(bits & 0xFFFFFFFF, "level_zero")

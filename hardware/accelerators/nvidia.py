@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..machine import Reading
-from ._figures import Extra, bits_named, celsius, generation, given, milliwatts, percent, positive, rates, size
+from ._figures import Extra, bits_named, celsius, generation, given, percent, positive, rates, size, watts
+from ._libraries import OpenedOnce, Opening, no_library, plain, said
 from ._pci import DISPLAY_CLASS
-from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
-from .base import AcceleratorInfo, DriverState, LibraryState
+from ._sources import LibrarySource, Source, SourcedAccelerators
+from .base import AcceleratorInfo, DriverState
 
 PCI_VENDOR_ID = 0x10DE
 
@@ -32,27 +33,9 @@ _EXTRA = {
     "pcie_gen_now": "nvmlDeviceGetCurrPcieLinkGeneration",
 }
 
-THROTTLE_REASONS = {
-    0x002: "applications_clocks",
-    0x004: "sw_power_cap",
-    0x008: "hw_slowdown",
-    0x010: "sync_boost",
-    0x020: "thermal",
-    0x040: "thermal",
-    0x080: "power_limit",
-    0x100: "display_clocks",
-    0x200: "board_limit",
-    0x400: "reliability",
-}
-"""NVML's bits (nvml.h, nvmlClocksEventReasons). An idle GPU (0x1) isn't throttled."""
-
 _GPU_IDLE = 0x001
 
-_NO_LIBRARY = Opening(
-    library=LibraryState.MISSING,
-    driver=DriverState.UNKNOWN,
-    reason="NVIDIA's library libnvidia-ml can't be loaded; it comes with the NVIDIA driver",
-)
+_NO_LIBRARY = no_library("NVIDIA's library libnvidia-ml can't be loaded; it comes with the NVIDIA driver")
 
 
 class Nvml(OpenedOnce):
@@ -73,16 +56,18 @@ class Nvml(OpenedOnce):
         try:
             import pynvml
         except ImportError as error:
-            return Opening(
-                library=LibraryState.MISSING,
-                driver=DriverState.UNKNOWN,
-                reason=f"the Python package nvidia-ml-py can't be imported ({error}): pip install nvidia-ml-py",
+            return no_library(
+                f"the Python package nvidia-ml-py can't be imported ({error}): pip install nvidia-ml-py"
             )
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             return _refused(pynvml, error)
-        return Opening(library=LibraryState.OK, driver=DriverState.OK)
+        self._binding = pynvml
+        return Opening()
+
+    def _stop(self, binding: Any) -> None:
+        binding.nvmlShutdown()
 
     def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
         import pynvml
@@ -93,20 +78,11 @@ class Nvml(OpenedOnce):
         try:
             if function == _SLICES or (function.startswith("nvmlDevice") and function not in _OF_NO_DEVICE):
                 arguments = (pynvml.nvmlDeviceGetHandleByIndex(arguments[0]), *arguments[1:])
-            return Reading(value=_plain(call(*arguments)))
+            return Reading(value=plain(call(*arguments)))
         except pynvml.NVMLError as error:
             return Reading(value=None, reason=f"{function}: {error}")
         except (OSError, TypeError, ValueError) as error:  # a binding and a driver of different ages
-            return Reading(value=None, reason=f"{function}: {type(error).__name__}: {error}")
-
-    def _stop(self) -> str:
-        import pynvml
-
-        try:
-            pynvml.nvmlShutdown()
-        except pynvml.NVMLError as error:
-            return str(error)
-        return ""
+            return Reading(value=None, reason=f"{function}: {said(error)}")
 
 
 def _slices(card: Any) -> list[dict[str, Any]]:
@@ -122,23 +98,12 @@ def _slices(card: Any) -> list[dict[str, Any]]:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         found.append(
             {
-                "name": _plain(pynvml.nvmlDeviceGetName(handle)),
-                "uuid": _plain(pynvml.nvmlDeviceGetUUID(handle)),
+                "name": plain(pynvml.nvmlDeviceGetName(handle)),
+                "uuid": plain(pynvml.nvmlDeviceGetUUID(handle)),
                 "memory_bytes": int(memory.total),
             }
         )
     return found
-
-
-def _plain(value: Any) -> Any:
-    """Structures of ctypes as tables, bytes as text, and what holds them."""
-    if hasattr(value, "_fields_"):
-        return {name: _plain(getattr(value, name)) for name, *_ in value._fields_}
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, list | tuple) or hasattr(value, "_length_"):
-        return [_plain(one) for one in value]
-    return value
 
 
 def _refused(pynvml: Any, error: Any) -> Opening:
@@ -153,12 +118,12 @@ def _refused(pynvml: Any, error: Any) -> Opening:
             "driver and library are of different versions; reboot after an update of the driver",
         ),
     }.get(code, (DriverState.UNKNOWN, "nvidia-smi may tell more"))
-    return Opening(library=LibraryState.OK, driver=driver, reason=f"NVML doesn't start: {error} ({advice})")
+    return Opening(driver=driver, reason=f"NVML doesn't start: {error} ({advice})")
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
     """NVML's bit set as names, each once. A bit that a newer driver adds is shown as its number."""
-    return bits_named(bits, THROTTLE_REASONS, silent=_GPU_IDLE)
+    return bits_named(bits, "nvml", silent=_GPU_IDLE)
 
 
 class NvmlSource(LibrarySource):
@@ -194,8 +159,7 @@ class NvmlSource(LibrarySource):
 
     def power(self, index: int) -> Reading[float]:
         told = self.read(index, "nvmlDeviceGetPowerUsage")
-        watts = milliwatts(told.value)
-        return given(watts, told.reason or "NVML reports no plausible power")
+        return given(watts(told.value, per=1000), told.reason or "NVML reports no plausible power")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         told = self.read(index, "nvmlDeviceGetCurrentClocksEventReasons")
@@ -236,7 +200,7 @@ class NvmlSource(LibrarySource):
         pci = self.read(index, "nvmlDeviceGetPciInfo").value
         if pci is not None:
             extra["pci_address"] = f"{pci['domain']:04x}:{pci['bus']:02x}:{pci['device']:02x}.0"
-        limit = milliwatts(self.read(index, "nvmlDeviceGetEnforcedPowerLimit").value)
+        limit = watts(self.read(index, "nvmlDeviceGetEnforcedPowerLimit").value, per=1000)
         if limit is not None:
             extra["power_limit_w"] = limit
         mig = self.read(index, "nvmlDeviceGetMigMode").value
@@ -284,18 +248,6 @@ class NvidiaAccelerators(SourcedAccelerators):
         from ._jetson import TegraSource, is_jetson
 
         return (TegraSource(self.machine),) if is_jetson(self.machine) else ()
-
-    def read(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
-        """Any NVML function of device `index`: its answer, or why there is none.
-
-        Raises `NoSuchIndex` (an `IndexError`) beyond the driver's range.
-        """
-        count = self._library.count()
-        if count.value is None:
-            return count
-        if not 0 <= index < count.value:
-            raise self.no_such(index, count.value)
-        return self._library.read(index, function, *arguments)
 
     def opening(self) -> Opening:
         opened = self._library.opening()

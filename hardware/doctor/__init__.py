@@ -1,5 +1,4 @@
 """What of a machine's hardware can't be used, and the command that changes that.
 
-`diagnosis.py` tells it from an inventory, `remedies.toml` knows what to do, `checking.py` computes on each expected
-target in a child.
+`diagnosis.py` tells it from an inventory, and `remedies.toml` knows what to do.
 """

@@ -7,18 +7,13 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..machine import Machine
 from ..own_commands import as_runnable
 
 _FILE = Path(__file__).with_name("remedies.toml")
 ANY = "*"
-
-VENDOR_STATES = ("driver_missing", "driver_denied", "driver_unknown", "library_missing")
-TARGET_STATES = (
-    *("no_torch", "wrong_build", "hidden", "no_package", "no_environment", "no_browser"),
-    *("probe_failed", "probe_timeout"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,28 +25,11 @@ class Remedy:
     source: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A remedy with what it is about, its state, and the kinds of machines that it is for."""
-
-    about: str
-    state: str
-    on: tuple[str, ...]
-    remedy: Remedy
-
-
 @functools.cache
-def entries() -> tuple[Entry, ...]:
-    """All that ship."""
-    return tuple(
-        Entry(
-            about=one["about"],
-            state=one["state"],
-            on=tuple(one["on"]),
-            remedy=Remedy(command=one["command"], note=one.get("note", ""), source=one["source"]),
-        )
-        for one in tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))["remedy"]
-    )
+def entries() -> list[dict[str, Any]]:
+    """All that ship: what each is about, its state, and the kinds of machines that it is for."""
+    found: list[dict[str, Any]] = tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))["remedy"]
+    return found
 
 
 def kinds_of(machine: Machine) -> tuple[str, ...]:
@@ -67,15 +45,19 @@ def kinds_of(machine: Machine) -> tuple[str, ...]:
 
 def remedies_for(about: str, state: str, kinds: tuple[str, ...], *, torch: str = "") -> tuple[Remedy, ...]:
     """What to do about a state: the entries for the most telling of `kinds` that has any; those for this very name go
-    before those for all."""
+    before those for all. A command that installs torch names its version where that is given."""
+    wanted = f"torch=={torch}" if torch else "torch"
     for name in (about, ANY):
         for kind in kinds:
-            found = [one for one in entries() if one.about == name and one.state == state and kind in one.on]
+            found = tuple(
+                Remedy(
+                    command=one["command"].replace("torch=={torch}", wanted),
+                    note=one.get("note", ""),
+                    source=one["source"],
+                )
+                for one in entries()
+                if one["about"] == name and one["state"] == state and kind in one["on"]
+            )
             if found:
-                return tuple(_filled(one.remedy, torch) for one in found)
+                return found
     return ()
-
-
-def _filled(remedy: Remedy, torch: str) -> Remedy:
-    wanted = f"torch=={torch}" if torch else "torch"
-    return Remedy(command=remedy.command.replace("torch=={torch}", wanted), note=remedy.note, source=remedy.source)

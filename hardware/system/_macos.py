@@ -3,42 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from ..machine import Machine, Reading
-from ..values import decimal, first_number, from_json, inside, pairs, table, tables, text, whole
-from .info import CoreCluster, CPUInfo, as_caches, named, of_flags
-
-_INSTRUCTION_SETS = {
-    "AdvSIMD": "NEON",
-    "neon": "NEON",
-    "arm.FEAT_FP16": "NEON FP16",
-    "arm.FEAT_DotProd": "NEON dot product",
-    "arm.FEAT_I8MM": "I8MM",
-    "arm.FEAT_BF16": "BF16",
-    "arm.FEAT_SME": "SME",
-    "arm.FEAT_SME2": "SME2",
-    "avx1_0": "AVX",
-    "avx2_0": "AVX2",
-    "fma": "FMA",
-    "f16c": "F16C",
-    "avx512f": "AVX-512",
-    "avx512bw": "AVX-512 BW",
-    "avx512dq": "AVX-512 DQ",
-    "avx512vl": "AVX-512 VL",
-    "avx512cd": "AVX-512 CD",
-    "avx512ifma": "AVX-512 IFMA",
-    "avx512vbmi": "AVX-512 VBMI",
-}
-"""Names below `hw.optional` of macOS's sysctl: Apple, "Determining instruction set characteristics"."""
+from ..values import decimal, first_number, inside, pairs, tables, text, whole
+from .info import CoreCluster, CPUInfo, as_caches, named, of_flags, printed_tables
 
 SYSCTL = ("sysctl", "hw", "machdep.cpu")
 PROFILER = (
     *("system_profiler", "-json", "SPMemoryDataType", "SPNVMeDataType", "SPSerialATADataType"),
     *("SPDisplaysDataType", "SPHardwareDataType"),
 )
-
-_said: WeakKeyDictionary[Machine, Reading[dict[str, Any]]] = WeakKeyDictionary()
 
 
 def sysctl(machine: Machine) -> Reading[dict[str, str]]:
@@ -49,12 +23,7 @@ def sysctl(machine: Machine) -> Reading[dict[str, str]]:
 
 def profiler(machine: Machine) -> Reading[dict[str, Any]]:
     """What `system_profiler` says by the names of its types, or why it says nothing."""
-    kept = _said.get(machine)
-    if kept is None:
-        told = machine.run(*PROFILER)
-        kept = Reading(value=None if told.value is None else table(from_json(told.value)), reason=told.reason)
-        _said[machine] = kept
-    return kept
+    return printed_tables(machine, *PROFILER)
 
 
 def processor(machine: Machine) -> CPUInfo | None:
@@ -98,7 +67,7 @@ def processor(machine: Machine) -> CPUInfo | None:
         caches=as_caches(caches),
         base_frequency_mhz=None if hertz is None else hertz / 1e6,
         instruction_sets=named(
-            [name for key, name in _INSTRUCTION_SETS.items() if values.get(f"hw.optional.{key}") == "1"],
+            of_flags("macos", [key.removeprefix("hw.optional.") for key, value in values.items() if value == "1"]),
             of_flags("x86", [flag.lower().replace(".", "_") for flag in flags]),
         ),
         source="sysctl",

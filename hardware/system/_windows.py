@@ -5,84 +5,27 @@ PowerShell is started once for a machine: that takes some tenths of a second, so
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from ..machine import Library, Machine, Reading
-from ..values import decimal, from_json, inside, listed, table, tables, text, whole
-from .info import CPUInfo, SocketInfo, as_caches, channels_of, named
+from ..values import data_file, decimal, inside, listed, tables, text, whole
+from .info import CPUInfo, SocketInfo, as_caches, channels_of, instruction_sets, of_flags, printed_tables
 
-_INSTRUCTION_SETS = {
-    19: "NEON",
-    37: "SSE4.2",
-    39: "AVX",
-    40: "AVX2",
-    41: "AVX-512",
-    43: "NEON dot product",
-    46: "SVE",
-    47: "SVE2",
-    66: "I8MM",
-    67: "NEON FP16",
-    68: "BF16",
-    70: "SME",
-    71: "SME2",
-}
-"""Numbers of `IsProcessorFeaturePresent` (winnt.h, PF_...). Older systems know fewer and say no to the others."""
+_DATA = Path(__file__).with_name("windows.toml")
 
 
-_SMBIOS_KINDS = {
-    **{20: "DDR", 21: "DDR2", 24: "DDR3", 26: "DDR4", 34: "DDR5"},
-    **{27: "LPDDR", 28: "LPDDR2", 29: "LPDDR3", 30: "LPDDR4", 35: "LPDDR5"},
-    **{32: "HBM", 33: "HBM2", 36: "HBM3"},
-}
-"""Types of memory devices by number: SMBIOS specification (DSP0134), table "Memory Device: Type"."""
+def _powershell(name: str) -> tuple[str, ...]:
+    """The words that run a script of `windows.toml`."""
+    return ("powershell", "-NoProfile", "-NonInteractive", "-Command", "; ".join(data_file(_DATA)[name]))
 
-SCRIPT = "; ".join(
-    [
-        "$ErrorActionPreference = 'SilentlyContinue'",
-        "[Console]::OutputEncoding = [Text.Encoding]::UTF8",
-        "$storage = 'root/Microsoft/Windows/Storage'",
-        "ConvertTo-Json -Compress -Depth 3 @{"
-        "processors = @(Get-CimInstance Win32_Processor | Select-Object Name, Manufacturer, NumberOfCores, "
-        "NumberOfLogicalProcessors, MaxClockSpeed, CurrentClockSpeed, L2CacheSize, L3CacheSize, SocketDesignation)",
-        "modules = @(Get-CimInstance Win32_PhysicalMemory | Select-Object Capacity, SMBIOSMemoryType, Speed, "
-        "ConfiguredClockSpeed, DeviceLocator, BankLabel)",
-        "disks = @(Get-PhysicalDisk | Select-Object DeviceId, FriendlyName, SerialNumber, FirmwareVersion, "
-        "MediaType, BusType, Size, HealthStatus)",
-        "partitions = @(Get-CimInstance -Namespace $storage MSFT_Partition | Select-Object DiskNumber, DriveLetter)",
-        "volumes = @(Get-CimInstance Win32_LogicalDisk | "
-        "Select-Object DeviceID, DriveType, FileSystem, ProviderName)",
-        "devices = @(Get-CimInstance Win32_PnPEntity -Filter "
-        "\"PNPClass='Display' OR PNPClass='ComputeAccelerator'\" | "
-        "Select-Object Name, Manufacturer, PNPClass, Status)",
-        "video = @(Get-CimInstance Win32_VideoController | Select-Object Name, DriverVersion)}",
-    ]
-)
-"""AdapterRAM of a video controller is left out: it is a 32-bit number and wrong from 4 GB on."""
-QUERY = ("powershell", "-NoProfile", "-NonInteractive", "-Command", SCRIPT)
 
-RELIABILITY = (
-    "powershell",
-    "-NoProfile",
-    "-NonInteractive",
-    "-Command",
-    "Get-PhysicalDisk | Get-StorageReliabilityCounter | "
-    "Select-Object DeviceId, Temperature, Wear, PowerOnHours, ReadErrorsUncorrected | ConvertTo-Json -Compress",
-)
-"""Needs an administrator: without one it prints nothing."""
-
-_said: WeakKeyDictionary[Machine, Reading[dict[str, Any]]] = WeakKeyDictionary()
+QUERY, RELIABILITY = _powershell("script"), _powershell("reliability")
 
 
 def cim(machine: Machine) -> Reading[dict[str, Any]]:
-    """The classes by the names in `SCRIPT`, or why there are none."""
-    kept = _said.get(machine)
-    if kept is None:
-        told = machine.run(*QUERY)
-        found = table(from_json((told.value or "").lstrip("\ufeff")))
-        kept = Reading(value=found or None, reason=told.reason or ("" if found else "PowerShell printed no JSON"))
-        _said[machine] = kept
-    return kept
+    """The classes by the names in the script, or why there are none."""
+    return printed_tables(machine, *QUERY)
 
 
 class ProcessorFeatures(Library):
@@ -124,8 +67,7 @@ def processor(machine: Machine) -> CPUInfo | None:
                 key = (level, "total", size * 1024)
                 caches[key] = caches.get(key, 0) + 1
     maker = text(first.get("Manufacturer")) or ""
-    features = listed(machine.library(ProcessorFeatures).ask("features", sorted(_INSTRUCTION_SETS)).value)
-    present = [one for one in features if isinstance(one, int) and one in _INSTRUCTION_SETS]
+    features = machine.library(ProcessorFeatures).ask("features", sorted(map(int, instruction_sets("windows"))))
     return CPUInfo(
         vendor={"GenuineIntel": "Intel", "AuthenticAMD": "AMD", "Qualcomm Technologies Inc": "Qualcomm"}.get(
             maker, maker
@@ -139,7 +81,7 @@ def processor(machine: Machine) -> CPUInfo | None:
         caches=as_caches(caches),
         base_frequency_mhz=decimal(first.get("MaxClockSpeed"), least=1),
         current_frequency_mhz=decimal(first.get("CurrentClockSpeed"), least=1),
-        instruction_sets=named(_INSTRUCTION_SETS[one] for one in present),
+        instruction_sets=of_flags("windows", map(str, listed(features.value))),
         source="Win32_Processor",
     )
 
@@ -147,8 +89,8 @@ def processor(machine: Machine) -> CPUInfo | None:
 def modules(machine: Machine) -> tuple[str | None, int | None, int | None]:
     """Kind, speed and channels of the memory modules."""
     modules = tables(inside(cim(machine).value, "modules"))
-    numbers = [whole(one.get("SMBIOSMemoryType")) for one in modules]
-    kinds = sorted({_SMBIOS_KINDS[number] for number in numbers if number in _SMBIOS_KINDS})
+    known = data_file(_DATA)["memory_kinds"]
+    kinds = sorted(filter(None, {known.get(str(whole(one.get("SMBIOSMemoryType")))) for one in modules}))
     speeds = [whole(one.get("ConfiguredClockSpeed"), least=1) or whole(one.get("Speed"), least=1) or 0
               for one in modules]  # fmt: skip
     places = [[str(one.get(name) or "") for one in modules] for name in ("BankLabel", "DeviceLocator")]

@@ -1,23 +1,18 @@
-"""The processor: on Linux from `/proc/cpuinfo` and sysfs, on macOS from sysctl, on Windows from CIM.
-
-py-cpuinfo2 tells where none of them does.
-"""
+"""The processor: on Linux from `/proc/cpuinfo` and sysfs, on macOS from sysctl, on Windows from CIM."""
 
 from __future__ import annotations
 
 import os
-import platform
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from ..machine import Library, LiveMachine, Machine, Reading
-from ..values import data_file, decimal, listed, numbers_of, pairs, text, whole
+from ..machine import LiveMachine, Machine
+from ..values import data_file, decimal, numbers_of, pairs, whole
 from .info import CacheInfo, CoreCluster, NumaNode, SocketInfo, as_caches, named, of_flags
 from .info import CPUInfo as CPUInfo
-from .memory import group_folders
+from .memory import group_folders, programs
 
 _ARM_PARTS = Path(__file__).with_name("arm_parts.toml")
 _SYSFS = "/sys/devices/system/cpu"
@@ -33,17 +28,9 @@ def read_cpu(machine: Machine | None = None) -> CPUInfo:
     account = machine.text("/proc/cpuinfo")
     if account is not None:
         return _from_linux(account, machine)
-    found: CPUInfo | None = None
-    system = machine.host().system
-    if system == "Darwin":
-        from . import _macos
-
-        found = _macos.processor(machine)
-    elif system == "Windows":
-        from . import _windows
-
-        found = _windows.processor(machine)
-    return found or _from_library(machine)
+    asked = programs(machine)
+    found: CPUInfo | None = asked.processor(machine) if asked else None
+    return found or CPUInfo(architecture=machine.host().machine, source="platform only")
 
 
 def usable_cores() -> int:
@@ -230,42 +217,3 @@ def riscv(isa: str) -> tuple[str, ...]:
     """`rv64imafdcv_zicbom` as the base with its letters, then the named extensions; V is the vector one."""
     base, *extensions = isa.lower().split("_")
     return named([base], ["V"] if "v" in base[4:] else [], filter(None, extensions))
-
-
-def _from_library(machine: Machine) -> CPUInfo:
-    told = machine.library(CpuInfoLibrary).ask("get_cpu_info")
-    if not isinstance(told.value, Mapping):
-        return CPUInfo(architecture=machine.host().machine, source=f"platform only: {told.reason}")
-    found = told.value
-    flags = [str(flag) for flag in listed(found.get("flags"))]
-    hertz = decimal((listed(found.get("hz_advertised")) or [0])[0], least=1)
-    return CPUInfo(
-        vendor=text(found.get("vendor_id_raw")) or "",
-        model=text(found.get("brand_raw")) or "",
-        architecture=machine.host().machine,
-        cores=whole(found.get("cores"), least=1),
-        threads=whole(found.get("threads"), least=1),
-        base_frequency_mhz=None if hertz is None else hertz / 1e6,
-        instruction_sets=named(of_flags("x86", flags), of_flags("arm", flags)),
-        source="py-cpuinfo2",
-    )
-
-
-class CpuInfoLibrary(Library):
-    """py-cpuinfo2 and psutil, for systems that aren't Linux."""
-
-    NAME = "cpuinfo"
-
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        """`get_cpu_info`: what py-cpuinfo2 calls the processor, with psutil's `cores` and `threads`."""
-        try:
-            import cpuinfo
-            import psutil
-
-            found = dict(cpuinfo.get_cpu_info())
-            found.setdefault("brand_raw", platform.processor())
-            return Reading(
-                value=found | {"cores": psutil.cpu_count(logical=False), "threads": psutil.cpu_count()},
-            )
-        except Exception as error:  # py-cpuinfo2 runs other programs and may raise anything
-            return Reading(value=None, reason=f"{type(error).__name__}: {error}")

@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..machine import Library, LiveMachine, Machine, Reading
+from ..machine import LiveMachine, Machine, Reading
+from .memory import Psutil
 
 _SENSORS = ("coretemp", "k10temp", "zenpower", "x86_pkg_temp")
 _POWERCAP = "/sys/class/powercap"
@@ -59,7 +60,7 @@ class CpuTelemetryReader:
         return CpuTelemetry(**values, reasons=reasons)
 
     def _use(self) -> Reading[float]:
-        told = self.machine.library(PsutilCpu).ask("times")
+        told = self.machine.library(Psutil).ask("times")
         if told.value is None:
             return told
         before, self._times = self._times, told.value
@@ -70,12 +71,12 @@ class CpuTelemetryReader:
 
     def _frequency(self) -> Reading[float]:
         """The mean over processors."""
-        told = self.machine.library(PsutilCpu).ask("frequency")
+        told = self.machine.library(Psutil).ask("frequency")
         return Reading(value=told.value, reason=told.reason or "the system doesn't report the frequency")
 
     def _temperature(self) -> Reading[float]:
         """The hottest reading of the processor's own sensor."""
-        told = self.machine.library(PsutilCpu).ask("temperatures").value or {}
+        told = self.machine.library(Psutil).ask("temperatures").value or {}
         found = [one for name, chip in told.items() if name in _SENSORS or name.startswith("cpu") for one in chip]
         if not found:
             return Reading(value=None, reason="no sensor of the processor is shown (a virtual machine shows none)")
@@ -115,28 +116,3 @@ class CpuTelemetryReader:
         if before is None:
             return Reading(value=None, reason="known from the second look on")
         return Reading(value=("thermal",) if sum(counts) > before else ())
-
-
-class PsutilCpu(Library):
-    """psutil on the processor."""
-
-    NAME = "psutil_cpu"
-
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        """`times`: seconds that processors spent working, and all of them. `frequency`: in MHz. `temperatures`: the
-        readings of each sensor's chip in °C."""
-        try:
-            import psutil
-
-            if function == "times":
-                spent = psutil.cpu_times()._asdict()
-                # Guest time is in user time already.
-                total = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
-                return Reading(value=[total - spent["idle"] - spent.get("iowait", 0.0), total])
-            if function == "frequency":
-                told = psutil.cpu_freq()
-                return Reading(value=round(told.current, 1) if told and told.current else None)
-            sensors = psutil.sensors_temperatures()  # neither macOS nor Windows has it
-            return Reading(value={name: [one.current for one in chip] for name, chip in sensors.items()})
-        except (ImportError, OSError, RuntimeError, AttributeError) as error:
-            return Reading(value=None, reason=f"psutil: {type(error).__name__}: {error}")

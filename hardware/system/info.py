@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
-from ..values import data_file
+from ..machine import Machine, Reading
+from ..values import data_file, from_json, table
 
 _INSTRUCTION_SETS = Path(__file__).with_name("instruction_sets.toml")
 _CHANNEL = r"(?i).*?channel[ _-]?[a-z0-9](?![a-z0-9])"
 
-Totals = tuple[int | None, int | None, int | None, int | None]
+Totals = tuple[int | None, ...]
 """Memory in all, available, swap in all, free swap, in bytes."""
 
 
@@ -80,6 +83,20 @@ class CPUInfo:
     source: str = ""
 
 
+_printed: WeakKeyDictionary[Machine, dict[tuple[str, ...], Reading[dict[str, Any]]]] = WeakKeyDictionary()
+
+
+def printed_tables(machine: Machine, *words: str) -> Reading[dict[str, Any]]:
+    """The table that a program prints as JSON, or why it prints none. It runs once for a machine."""
+    kept = _printed.setdefault(machine, {})
+    if words not in kept:
+        told = machine.run(*words)
+        found = table(from_json((told.value or "").lstrip("\ufeff")))
+        reason = told.reason or ("" if found else f"{words[0]} printed no JSON")
+        kept[words] = Reading(value=found or None, reason=reason)
+    return kept[words]
+
+
 def as_caches(counts: Mapping[tuple[int, str, int], int]) -> tuple[CacheInfo, ...]:
     """Caches out of how many there are of each level, kind and size."""
     return tuple(
@@ -93,10 +110,16 @@ def named(*lists: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for names in lists for name in names))
 
 
+def instruction_sets(kind: str) -> dict[str, str]:
+    """Names of instruction sets by the flags of `x86` or `arm`, as Linux spells them, or of `macos` or `windows`."""
+    found: dict[str, str] = data_file(_INSTRUCTION_SETS)[kind]
+    return found
+
+
 def of_flags(kind: str, flags: Iterable[str]) -> tuple[str, ...]:
-    """The instruction sets of `x86` or `arm` whose flags, as Linux spells them, are there."""
+    """The instruction sets whose flags are there."""
     present = set(flags)
-    return named(name for flag, name in data_file(_INSTRUCTION_SETS)[kind].items() if flag in present)
+    return named(name for flag, name in instruction_sets(kind).items() if flag in present)
 
 
 def channels_of(places: list[list[str]]) -> int | None:

@@ -8,15 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..machine import Machine
-from ..software import known_libraries
+from ..software import known_libraries, places
 
-_FOLDERS = (
-    *("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/riscv64-linux-gnu", "/usr/lib64"),
-    *("/usr/lib", "/usr/local/lib", "/usr/local/cuda/lib64", "/opt/rocm/lib", "/opt/intel/oneapi/mkl/latest/lib"),
-    *("/opt/intel/oneapi/tbb/latest/lib", "/opt/homebrew/lib"),
-)
-_PROGRAMS = ("/usr/local/bin", "/usr/bin", "/opt/homebrew/bin", "/snap/bin")
-_ENGINES = {"Docker": "docker", "Podman": "podman"}
 _VERSION = re.compile(r"\bversion v?(\d[\w.+-]*)")
 
 
@@ -49,7 +42,7 @@ def read_libraries(machine: Machine) -> tuple[SystemLibrary, ...]:
     packages = machine.packages()
     listed: dict[str, dict[str, list[str]]] = {}
     """Files of libraries by folder and by what stands before the first point."""
-    for folder in _FOLDERS:
+    for folder in places()["folders"]:
         for file in machine.names(folder) or ():
             listed.setdefault(folder, {}).setdefault(file.partition(".")[0], []).append(file)
     found = (_found(one, machine, packages, listed) for one in known_libraries())
@@ -83,8 +76,8 @@ def _found(
 def read_container_engines(machine: Machine) -> tuple[ContainerEngine, ...]:
     """Docker and Podman, where they are installed; whether their service runs isn't asked."""
     found = []
-    for name, program in _ENGINES.items():
-        paths = (f"{folder}/{program}" for folder in _PROGRAMS)
+    for name, program in places()["engines"].items():
+        paths = (f"{folder}/{program}" for folder in places()["programs"])
         path = next((one for one in paths if machine.may_open(one) is not None), None)
         told = machine.run(program, "--version") if path or machine.host().system != "Linux" else None
         if path is None and (told is None or told.value is None):

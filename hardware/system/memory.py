@@ -92,14 +92,13 @@ def _totals(machine: Machine) -> tuple[Totals, str]:
     account = _from_account(machine.text("/proc/meminfo") or "")
     if None not in account:
         return account, ""
-    told = machine.library(PsutilMemory).ask("memory")
+    told = machine.library(Psutil).ask("memory")
     if isinstance(told.value, list) and len(told.value) == 4:
-        total, available, swap_total, swap_free = (whole(one) for one in told.value)
-        return _filled(account, (total, available, swap_total, swap_free)), ""
+        return tuple(whole(b) if a is None else a for a, b in zip(account, told.value, strict=True)), ""
     return account, told.reason
 
 
-def _programs(machine: Machine) -> ModuleType | None:
+def programs(machine: Machine) -> ModuleType | None:
     """The module that asks the programs of macOS or of Windows; `None` on Linux."""
     system = machine.host().system
     if system not in ("Darwin", "Windows"):
@@ -109,40 +108,41 @@ def _programs(machine: Machine) -> ModuleType | None:
     return _macos if system == "Darwin" else _windows
 
 
-def _filled(first: Totals, second: Totals) -> Totals:
-    """`first`, with what it lacks from `second`."""
-    return (
-        second[0] if first[0] is None else first[0],
-        second[1] if first[1] is None else first[1],
-        second[2] if first[2] is None else first[2],
-        second[3] if first[3] is None else first[3],
-    )
-
-
 def _from_account(account: str) -> Totals:
     """The kernel's own, in kibibytes."""
     found = {name: whole(value.partition(" ")[0], most=2**50) for name, value in pairs(account.splitlines()).items()}
     names = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
-    total, available, swap_total, swap_free = (
-        None if (kibibytes := found.get(name)) is None else kibibytes * 1024 for name in names
-    )
-    return total or None, available, swap_total, swap_free
+    total, *others = (None if (kibibytes := found.get(name)) is None else kibibytes * 1024 for name in names)
+    return total or None, *others
 
 
-class PsutilMemory(Library):
-    """psutil, for systems that aren't Linux."""
+class Psutil(Library):
+    """psutil: memory on systems that aren't Linux, and what the processor does now."""
 
-    NAME = "psutil_memory"
+    NAME = "psutil"
 
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        """`memory`: main memory in all and available, swap in all and free, in bytes."""
+        """`memory`: main memory in all and available, swap in all and free, in bytes. `times`: seconds that the
+        processors spent working, and all of them. `frequency`: in MHz. `temperatures`: what the sensors of each chip
+        read, in °C."""
         try:
             import psutil
 
-            memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-        except (ImportError, OSError, RuntimeError) as error:
+            if function == "memory":
+                memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+                return Reading(value=[memory.total, memory.available, swap.total, swap.free])
+            if function == "times":
+                spent = psutil.cpu_times()._asdict()
+                # Guest time is in user time already.
+                total = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
+                return Reading(value=[total - spent["idle"] - spent.get("iowait", 0.0), total])
+            if function == "frequency":
+                told = psutil.cpu_freq()
+                return Reading(value=round(told.current, 1) if told and told.current else None)
+            sensors = psutil.sensors_temperatures()  # neither macOS nor Windows has it
+            return Reading(value={name: [one.current for one in chip] for name, chip in sensors.items()})
+        except (ImportError, OSError, RuntimeError, AttributeError) as error:
             return Reading(value=None, reason=f"psutil: {type(error).__name__}: {error}")
-        return Reading(value=[memory.total, memory.available, swap.total, swap.free])
 
 
 def group_folders(machine: Machine, controller: str) -> Iterator[tuple[str, int]]:
@@ -206,11 +206,11 @@ def _persistent(machine: Machine) -> int | None:
     return sum(size for size in sizes if size is not None)
 
 
-def _modules(machine: Machine, programs: bool) -> tuple[str | None, int | None, int | None]:
+def _modules(machine: Machine, ask: bool) -> tuple[str | None, int | None, int | None]:
     """Kind, speed and channels of the modules, from systemd's `dmi_memory_id`; needs no root."""
     firmware = machine.text(_FIRMWARE)
     if firmware is None:
-        asked = _programs(machine) if programs else None
+        asked = programs(machine) if ask else None
         return asked.modules(machine) if asked else (None, None, None)
     fields = dict(re.findall(r"(?m)^E:MEMORY_DEVICE_(\d+_\w+)=(.*)$", firmware))
     present = [

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from generators.compatibility.run_summary import RunSummary, State, is_to_come
-from hardware.comparison import Difference, compare_inventories, inventory_problem
+from hardware.comparison import Difference, compare_inventories
 from hardware.evidence.record import EDITED, CheckLine, RunLine, Subject
 from hardware.evidence.versions import ABSENT, comparable_versions
+from hardware.inventory_file import inventory_problem
 
 from ..text import json_values
 

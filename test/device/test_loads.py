@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from command_line import CommandLine, Ran, together
 
-from hardware.doctor.checking import check_target
+from hardware.detection import probe_apart
 from hwcompat.plugins.stress import child
 from hwcompat.plugins.stress.child import SUSTAINED, StressOptions, stress_ram, sustain
 from hwcompat.plugins.stress.devices import TorchDevice
@@ -224,16 +224,16 @@ def test_every_slice_is_checked() -> None:
 
 
 def test_the_doctor_gives_up_on_what_hangs_and_names_what_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = check_target("cpu", timeout_s=0.01)
+    slow = probe_apart("cpu", timeout_s=0.01)
     assert not slow.ok
     assert slow.reason.startswith("it took longer than 0.01 s")
     monkeypatch.setenv("HWCOMPAT_SIMULATED_FAULT", "crash")
-    crashed = check_target("simulated", timeout_s=120)
+    crashed = probe_apart("simulated", timeout_s=120)
     assert not crashed.ok
     assert "signal 6" in crashed.reason
 
 
 def test_the_doctor_believes_what_computed() -> None:
-    found = check_target("cpu", timeout_s=120)
+    found = probe_apart("cpu", timeout_s=120)
     assert found.ok, found.reason
     assert found.got is not None

@@ -179,7 +179,8 @@ def test_the_live_view_shows_names_as_text(fuzz: Any, sentinel: Sentinel) -> Non
 
 @pytest.mark.fuzz(60)
 def test_what_differs_between_machines_is_text(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
-    from hardware.comparison import compare_inventories, load_inventory
+    from hardware.comparison import compare_inventories
+    from hardware.inventory_file import load_inventory
 
     whole = json.loads(list_text(detect(ReplayedMachine(SMALL)), "json"))
     path = place / "inventory.json"

@@ -71,8 +71,8 @@ def test_smartctl_that_tells_nothing_is_a_reason(said: str, reason: str) -> None
     asked = Saying(FIXTURES / "machines" / XEON)
     asked.said = Reading(value=said)
     told = read_smart(asked, "/dev/sda")
-    assert told.health.status is None
-    assert reason in told.reason
+    assert told.status is None
+    assert reason in told.untold
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def test_what_an_nvme_disk_counts_is_judged(change: dict[str, int], status: str)
     if "critical_warning" not in change:
         data["smart_status"] = {"passed": True}
     found = from_smartctl(data)
-    assert found.health.status == status
-    assert bool(found.health.reason) is (status != "healthy")
+    assert found.status == status
+    assert bool(found.reason) is (status != "healthy")
 
 
 def test_a_disk_that_says_it_fails_and_one_below_a_threshold_are_critical() -> None:
-    assert from_smartctl({"smart_status": {"passed": False}}).health.status == "critical"
+    assert from_smartctl({"smart_status": {"passed": False}}).status == "critical"
     attribute = {"name": "Reallocated_Sector_Ct", "when_failed": "now", "flags": {"prefailure": True}, "raw": {}}
     failing = {"smart_status": {"passed": True}, "ata_smart_attributes": {"table": [attribute]}}
-    assert from_smartctl(failing).health.status == "critical"
+    assert from_smartctl(failing).status == "critical"
 
 
 def test_the_exit_code_of_a_failing_disk_is_no_failure_of_the_program(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from hardware.doctor.diagnosis import (
     diagnosis_text,
     with_probes,
 )
-from hardware.doctor.remedies import ANY, TARGET_STATES, VENDOR_STATES, Remedy, entries, kinds_of, remedies_for
+from hardware.doctor.remedies import ANY, Remedy, entries, kinds_of, remedies_for
 from hardware.expected_targets import TargetStatus, why_absent
 from hardware.front_door import open_door
 from hardware.machine import LiveMachine
@@ -35,6 +35,11 @@ from hardware.system.memory import MemoryInfo
 from hardware.target import Target
 
 SCHEMA = json.loads((Path(module.__file__).parents[1] / "schemas" / "doctor.json").read_text(encoding="utf-8"))
+VENDOR_STATES = ("driver_missing", "driver_denied", "driver_unknown", "library_missing")
+TARGET_STATES = (
+    *("no_torch", "wrong_build", "hidden", "no_package", "no_environment", "no_browser"),
+    *("probe_failed", "probe_timeout"),
+)
 UBUNTU = ("ubuntu", "debian", "linux", ANY)
 HOST = HostInfo(system="Linux", release="6.1", machine="x86_64", python_version="3.12.1")
 H100 = AcceleratorInfo(vendor="NVIDIA", device_type="gpu", model="NVIDIA H100", index=0)
@@ -138,14 +143,13 @@ def test_a_machine_is_called_by_its_container_distribution_and_system(tmp_path: 
 def test_every_remedy_can_be_reached_and_says_where_it_is_from() -> None:
     names = {"NVIDIA", "AMD", "Intel", "Apple", "Qualcomm", "Google", "Groq", "Cerebras", ANY}
     for one in entries():
-        state_of_vendor = one.state in VENDOR_STATES
-        assert state_of_vendor or one.state in TARGET_STATES, one
-        assert one.about in (names if state_of_vendor else {*built_in_targets(), "tpu", ANY}), one
-        assert one.remedy.source, one
-        assert "\n" not in one.remedy.command, one
-        assert remedies_for(one.about, one.state, (one.on[0],))[0].command == one.remedy.command.replace(
-            "=={torch}", ""
-        )
+        about, state, command = one["about"], one["state"], one["command"]
+        state_of_vendor = state in VENDOR_STATES
+        assert state_of_vendor or state in TARGET_STATES, one
+        assert about in (names if state_of_vendor else {*built_in_targets(), "tpu", ANY}), one
+        assert one["source"], one
+        assert "\n" not in command, one
+        assert remedies_for(about, state, (one["on"][0],))[0].command == command.replace("=={torch}", "")
 
 
 def result(target: str, reason: str = "") -> ProbeResult:
@@ -153,7 +157,7 @@ def result(target: str, reason: str = "") -> ProbeResult:
 
 
 def test_every_target_with_an_environment_of_its_own_says_how_to_make_it() -> None:
-    told = {one.about for one in entries() if one.state == "no_environment"}
+    told = {one["about"] for one in entries() if one["state"] == "no_environment"}
     assert told == {name for name in built_in_targets() if backend_class(name).OWN_ENVIRONMENT}
 
 

@@ -1,4 +1,4 @@
-"""TPUs by generation, what a user may open, what a running program tells, and Edge TPUs told apart."""
+"""TPUs by generation, what a user may open and what a running program tells."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from recorded_machines import changed, machine
 
 from hardware.accelerators.base import DriverState, LibraryState
 from hardware.accelerators.google import GoogleAccelerators, generations, read_usage
+from hardware.detection import detect
 from hardware.errors import UsageError
 
 GIB = 2**30
@@ -112,15 +113,10 @@ def test_variables_without_a_chip_are_said(tmp_path: Path) -> None:
     assert "TPU_ACCELERATOR_TYPE is set" in facts.reason
 
 
-def test_an_edge_tpu_is_no_cloud_tpu() -> None:
-    backend = GoogleAccelerators(machine("google/coral"))
-    card, ready, waiting = backend.list_devices()
-    assert (card.model, card.extra_info["node"]) == ("Coral Edge TPU (PCIe)", "/dev/apex_0")
-    assert (ready.extra_info["state"], ready.memory_bytes) == ("ready", None)
-    assert "waiting" in str(waiting.extra_info["state"])
-    assert "libedgetpu" in backend.facts().reason
-    with pytest.raises(UsageError, match="LiteRT"):
-        backend.get_framework_device_string(0, "jax")
+def test_an_edge_tpu_is_shown_by_the_bus_alone() -> None:
+    inventory = detect(machine("google/coral"))
+    assert not [one for one in inventory.accelerators if one.vendor == "Google"]
+    assert [(one.name.endswith("Coral Edge TPU"), one.kind) for one in inventory.on_bus or ()] == [(True, "tpu")]
 
 
 def test_names_of_frameworks() -> None:
@@ -145,5 +141,5 @@ def test_rows_that_cannot_be_are_left_out(row: str) -> None:
 
 
 def test_every_generation_has_a_name_of_its_own() -> None:
-    assert len({one.name for one in generations()}) == len(generations()) == 7
-    assert len({(one.device, one.subsystem) for one in generations()}) == 7
+    assert len({one["name"] for one in generations()}) == len(generations()) == 7
+    assert len({(one["device"], one.get("subsystem")) for one in generations()}) == 7

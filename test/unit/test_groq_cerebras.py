@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_machines import machine
 
-from hardware.accelerators._sources import Packages
+from hardware.accelerators._libraries import Packages
 from hardware.accelerators.base import DriverState, LibraryState
 from hardware.accelerators.cerebras import CerebrasAccelerators, ClusterConfig, read_cluster
 from hardware.accelerators.groq import GroqAccelerators

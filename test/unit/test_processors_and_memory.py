@@ -209,7 +209,7 @@ def test_memory_that_nothing_tells_of_is_unknown_with_its_reason(
     assert found.memory.total_bytes is None
     assert found.memory.usable_bytes is None
     assert "wasn't there" in found.memory.reason
-    assert "unknown: psutil_memory wasn't there" in list_text(found)
+    assert "unknown: psutil wasn't there" in list_text(found)
     monkeypatch.setattr(memory_module, "read_memory", lambda: found.memory)
     with pytest.raises(BackendUnavailable, match="pip install psutil"):
         free_bytes()

@@ -16,7 +16,8 @@ from hardware.accelerators.base import AcceleratorBackend, AcceleratorInfo
 from hardware.machine import LiveMachine, Reading
 from hardware.registry import Registered
 from hardware.sampling import Sampler
-from hardware.system.cpu_telemetry import CpuTelemetryReader, PsutilCpu
+from hardware.system.cpu_telemetry import CpuTelemetryReader
+from hardware.system.memory import Psutil
 
 SCHEMA = json.loads((Path(sampling.__file__).parent / "schemas" / "sample.json").read_text(encoding="utf-8"))
 
@@ -121,7 +122,7 @@ def test_use_and_power_are_means_since_the_look_before(tmp_path: Path, monkeypat
         f"{cpus}/thermal_throttle/core_throttle_count": 7,
     }
     told = {"times": [150, 1160], "frequency": 3100.0, "temperatures": {"nvme": [90.0], "k10temp": [61.25, 40.0]}}
-    monkeypatch.setattr(PsutilCpu, "ask", lambda self, function: Reading(value=told[function]))
+    monkeypatch.setattr(Psutil, "ask", lambda self, function: Reading(value=told[function]))
     reader = CpuTelemetryReader(tree(tmp_path, files))
     first = reader.read()
     assert first.compute_percent is None

@@ -19,17 +19,13 @@ from typing import Any
 
 from ...machine import Machine
 from ...values import data_file, decimal, first_number, from_json, inside, table, tables, text, whole
-
-_EMMC_HEALTH = {1: ("healthy", ""), 2: ("warning", "80 % of the reserved blocks are used"),
-                3: ("critical", "90 % of the reserved blocks are used")}  # fmt: skip
-
-_PCIE_EFFICIENCY = {2.5: 8 / 10, 5.0: 8 / 10, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130, 64.0: 242 / 256}
-"""Share of a PCIe lane's transfers that are data, by speed in GT/s: 8b/10b, 128b/130b, and 1.0's flits in 6.0."""
+from .base import codes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What is known of a disk's health; `reason` is what a status that isn't good rests on."""
+    """What is known of a disk's health; `reason` is what a status that isn't good rests on. smartctl tells of its
+    model, serial number and firmware too, and `untold` is why it told nothing of its health."""
 
     status: str | None = None
     temperature_celsius: float | None = None
@@ -37,6 +33,24 @@ class Health:
     power_on_hours: int | None = None
     reason: str = ""
     extra: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    model: str | None = None
+    serial: str | None = None
+    firmware: str | None = None
+    rotates: bool | None = None
+    untold: str = ""
+
+    def over(self, other: Health) -> Health:
+        """This health, with what it lacks from `other`; the worse of both states counts."""
+        states = [one for one in (self, other) if one.status is not None]
+        worst = max(states, key=lambda one: _ORDER.index(one.status or "healthy"), default=other)
+        temperature = self.temperature_celsius
+        return replace(
+            self,
+            status=worst.status,
+            reason=worst.reason,
+            temperature_celsius=other.temperature_celsius if temperature is None else temperature,
+            extra={**other.extra, **self.extra},
+        )
 
 
 def health_without_root(machine: Machine, name: str, link: str) -> Health:
@@ -81,7 +95,7 @@ def _of_nvme(machine: Machine, name: str, link: str) -> Health:
 
 def _of_emmc(machine: Machine, name: str) -> Health:
     folder = f"/sys/block/{name}/device"
-    status, reason = _EMMC_HEALTH.get(_hexadecimal(machine.text(f"{folder}/pre_eol_info")) or 0, (None, ""))
+    status, reason = codes("emmc_health").get(str(_hexadecimal(machine.text(f"{folder}/pre_eol_info"))), (None, ""))
     steps = [step for word in (machine.text(f"{folder}/life_time") or "").split() if (step := _hexadecimal(word))]
     if not steps or not 1 <= max(steps) <= 11:
         return Health(status=status, reason=reason)
@@ -106,11 +120,12 @@ def link_limit(machine: Machine, name: str, link: str) -> dict[str, str | int | 
         speed, current = (first_number(machine.text(f"{device}/{which}_link_speed")) for which in ("max", "current"))
         lanes, lanes_now = (whole(machine.text(f"{device}/{which}_link_width"), least=1, most=32)
                             for which in ("max", "current"))  # fmt: skip
-        limits = [one for one in (speed, current) if one in _PCIE_EFFICIENCY]
+        shares = {float(one): share for one, share in codes("pcie_efficiency").items()}
+        limits = [one for one in (speed, current) if one in shares]
         widths = [one for one in (lanes, lanes_now) if one]
         if len(limits) == 2 and len(widths) == 2:
             lowest = min(limits)
-            found["pcie_link_limit_mbps"] = round(lowest * 1e3 * _PCIE_EFFICIENCY[lowest] * min(widths) / 8)
+            found["pcie_link_limit_mbps"] = round(lowest * 1e3 * shares[lowest] * min(widths) / 8)
             found["pcie_link"] = f"{lowest:g} GT/s x{min(widths)}"
             if (lowest, min(widths)) != (speed, lanes):
                 found["pcie_link_of_the_disk"] = f"{speed:g} GT/s x{lanes}"
@@ -128,83 +143,40 @@ def link_limit(machine: Machine, name: str, link: str) -> dict[str, str | int | 
 _ATTRIBUTES = Path(__file__).with_name("smart_attributes.toml")
 _ALL_BITS = 0xFF
 
-_NVME_WARNINGS = {
-    0x01: ("warning", "its spare blocks are below the threshold"),
-    0x02: ("warning", "its temperature is beyond a threshold"),
-    0x04: ("critical", "its reliability is degraded"),
-    0x08: ("critical", "it is read-only"),
-    0x10: ("warning", "the backup of its volatile memory failed"),
-    0x20: ("critical", "its persistent memory is unreliable or read-only"),
-}
-"""NVM Express Base Specification 2.0, figure "SMART / Health Information Log Page", Critical Warning."""
-
 _ORDER = ("healthy", "warning", "critical")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Smart:
-    """What smartctl told of a disk; `reason` is why it told nothing of its health."""
-
-    health: Health = field(default_factory=Health)
-    model: str | None = None
-    serial: str | None = None
-    firmware: str | None = None
-    rotates: bool | None = None
-    reason: str = ""
-
-    def over(self, other: Health) -> Health:
-        """This health, with what it lacks from `other`; the worse of both states counts."""
-        states = [one for one in (self.health, other) if one.status is not None]
-        worst = max(states, key=lambda one: _ORDER.index(one.status or "healthy"), default=other)
-        temperature = self.health.temperature_celsius
-        return replace(
-            self.health,
-            status=worst.status,
-            reason=worst.reason,
-            temperature_celsius=other.temperature_celsius if temperature is None else temperature,
-            extra={**other.extra, **self.health.extra},
-        )
-
-
-def command(path: str) -> tuple[str, ...]:
-    """The words that ask a disk."""
-    return ("smartctl", "--json", "-n", "standby", "-a", path)
-
-
-def read_smart(machine: Machine, path: str) -> Smart:
-    """Ask the disk at `path`."""
-    told = machine.run(*command(path), accept=_ALL_BITS)
+def read_smart(machine: Machine, path: str) -> Health:
+    """What the disk at `path` tells of itself."""
+    told = machine.run("smartctl", "--json", "-n", "standby", "-a", path, accept=_ALL_BITS)
     if told.value is None:
-        return Smart(reason=told.reason)
+        return Health(untold=told.reason)
     data = from_json(told.value)
-    if not isinstance(data, dict):
-        return Smart(reason="smartctl printed no JSON; 7.0 and later do")
-    return from_smartctl(data)
+    return (
+        from_smartctl(data) if isinstance(data, dict) else Health(untold="smartctl printed no JSON; 7.0 and later do")
+    )
 
 
-def from_smartctl(data: Mapping[str, Any]) -> Smart:
+def from_smartctl(data: Mapping[str, Any]) -> Health:
     """What the JSON of `smartctl -a` tells."""
     states = sorted(_states(data), key=lambda one: _ORDER.index(one[0]), reverse=True)
     passed = inside(data, "smart_status", "passed")
     status = states[0][0] if states else "healthy" if passed is True else None
     log = table(data.get("nvme_smart_health_information_log"))
     temperature = decimal(inside(data, "temperature", "current"), least=-100, most=300)
-    health = Health(
+    rate = whole(data.get("rotation_rate"), most=100_000)
+    return Health(
         status=status,
         temperature_celsius=temperature,
         wear_percent=_wear(data, log),
         power_on_hours=whole(inside(data, "power_on_time", "hours"), most=2**32),
         reason="; ".join(why for _, why in states),
         extra=dict(_extra(data, log)),
-    )
-    rate = whole(data.get("rotation_rate"), most=100_000)
-    return Smart(
-        health=health,
         model=text(data.get("model_name")) or text(data.get("scsi_model_name")),
         serial=text(data.get("serial_number")),
         firmware=text(data.get("firmware_version")) or text(data.get("scsi_revision")),
         rotates=None if rate is None else rate > 0,
-        reason=_why_nothing(data) if status is None else "",
+        untold=_why_nothing(data) if status is None else "",
     )
 
 
@@ -214,7 +186,7 @@ def _states(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     bits = whole(log.get("critical_warning"), most=0xFF)
     if bits is None:
         bits = whole(inside(data, "smart_status", "nvme", "value"), most=0xFF) or 0
-    yield from (found for bit, found in _NVME_WARNINGS.items() if bits & bit)
+    yield from ((status, why) for bit, (status, why) in codes("nvme_warnings").items() if bits & int(bit, 16))
     spare, least = (whole(log.get(name)) for name in ("available_spare", "available_spare_threshold"))
     if spare is not None and least is not None and spare < least and not bits & 0x01:
         yield "warning", f"{spare} % of its spare blocks are left, less than the threshold of {least} %"

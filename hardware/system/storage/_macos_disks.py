@@ -14,12 +14,9 @@ from xml.parsers.expat import ExpatError
 from ...machine import Machine
 from ...values import table, tables, text, whole
 from .._macos import profiler
-from .base import Mount, StorageDeviceInfo, unique, with_reasons
+from .base import Mount, StorageDeviceInfo, codes, unique, with_reasons
 
 LIST = ("diskutil", "list", "-plist")
-_HEALTH = {"verified": "healthy", "failing": "critical"}
-_BUSES = {"PCI-Express": "pcie", "Apple Fabric": "pcie", "SATA": "sata", "ATA": "sata", "SAS": "sas", "USB": "usb",
-          "Secure Digital": "mmc"}  # fmt: skip
 _NO_SMART = "macOS tells a status alone; smartctl (brew install smartmontools) tells more"
 
 
@@ -28,9 +25,9 @@ def why_nothing(machine: Machine) -> str:
     return machine.run(*LIST).reason
 
 
-def macos_disks(machine: Machine, mounts: tuple[Mount, ...]) -> tuple[StorageDeviceInfo, ...]:
+def disks(machine: Machine, mounts: tuple[Mount, ...], *, smart: bool) -> tuple[StorageDeviceInfo, ...]:
     """The physical disks, each once, with what is mounted of the containers in them."""
-    listed = _entries(_plist(machine.run(*LIST).value), "AllDisksAndPartitions")
+    listed = tables(_plist(machine.run(*LIST).value).get("AllDisksAndPartitions"))
     known = dict(_profiled(machine))
     made = [one for one in listed if one.get("APFSPhysicalStores")]
     filesystems = {mount.point: mount.filesystem for mount in mounts}
@@ -57,7 +54,13 @@ def _described(
     points: tuple[str, ...],
     filesystems: Mapping[str, str],
 ) -> StorageDeviceInfo:
-    bus = "pcie" if kind == "nvme_ssd" else "sata" if kind else _BUSES.get(str(details.get("BusProtocol")))
+    bus = (
+        "pcie"
+        if kind == "nvme_ssd"
+        else "sata"
+        if kind
+        else codes("macos_buses").get(str(details.get("BusProtocol")))
+    )
     solid = details.get("SolidState")
     medium = str(profile.get("spsata_medium_type", "")).lower()
     if kind is None and bus == "mmc":
@@ -76,7 +79,7 @@ def _described(
         device_type=kind,
         bus_type=bus,
         capacity_bytes=whole(disk.get("Size"), least=1),
-        health_status=_HEALTH.get(state.lower()),
+        health_status=codes("macos_health").get(state.lower()),
         mount_points=points,
         filesystem=" + ".join(known) or None,
     )
@@ -97,25 +100,21 @@ def _profiled(machine: Machine) -> Iterator[tuple[str, tuple[str, dict[str, Any]
 
 def _points(disk: Mapping[str, Any], made: list[dict[str, Any]]) -> Iterator[str]:
     """Mount points of a disk's partitions and of the volumes of the APFS containers that lie in them."""
-    parts = _entries(disk, "Partitions")
+    parts = tables(disk.get("Partitions"))
     own = {text(one.get("DeviceIdentifier")) for one in parts} | {text(disk.get("DeviceIdentifier"))}
     above = [
         one
         for one in made
-        if any(text(store.get("DeviceIdentifier")) in own for store in _entries(one, "APFSPhysicalStores"))
+        if any(text(store.get("DeviceIdentifier")) in own for store in tables(one.get("APFSPhysicalStores")))
     ]
-    for volume in (disk, *parts, *(one for container in above for one in _entries(container, "APFSVolumes"))):
+    for volume in (disk, *parts, *(one for container in above for one in tables(container.get("APFSVolumes")))):
         point = text(volume.get("MountPoint"))
         if point:
             yield point
-        for snapshot in _entries(volume, "MountedSnapshots"):
+        for snapshot in tables(volume.get("MountedSnapshots")):
             shown = text(snapshot.get("SnapshotMountPoint"))
             if shown:
                 yield shown
-
-
-def _entries(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    return tables(data.get(key))
 
 
 def _plist(said: str | None) -> dict[str, Any]:

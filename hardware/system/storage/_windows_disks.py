@@ -7,19 +7,9 @@ from typing import Any
 from ...machine import Machine
 from ...values import decimal, from_json, inside, tables, text, whole
 from .._windows import RELIABILITY, cim
-from .base import SMART_FIELDS, SMART_NOT_ASKED, StorageDeviceInfo, unique, with_reasons
+from .base import SMART_FIELDS, SMART_NOT_ASKED, Mount, StorageDeviceInfo, codes, unique, with_reasons
 
-# Numbers and names of MSFT_PhysicalDisk (learn.microsoft.com, "MSFT_PhysicalDisk class"); PowerShell prints either.
-_BUSES = {
-    **{"NVMe": "pcie", "SATA": "sata", "ATA": "sata", "SAS": "sas", "USB": "usb", "SD": "mmc", "MMC": "mmc"},
-    **{"iSCSI": "network", "Fibre Channel": "network", "File Backed Virtual": "virtual", "Virtual": "virtual"},
-    **{"17": "pcie", "11": "sata", "3": "sata", "10": "sas", "7": "usb", "12": "mmc", "13": "mmc"},
-    **{"9": "network", "6": "network", "15": "virtual", "14": "virtual"},
-}
 _NVME, _SPACES = ("NVMe", "17"), ("Spaces", "16")
-_MEDIA = {"SSD": "ssd", "4": "ssd", "HDD": "hdd", "3": "hdd"}
-_HEALTH = {"Healthy": "healthy", "0": "healthy", "Warning": "warning", "1": "warning", "Unhealthy": "critical",
-           "2": "critical"}  # fmt: skip
 
 
 def why_nothing(machine: Machine) -> str:
@@ -27,7 +17,7 @@ def why_nothing(machine: Machine) -> str:
     return cim(machine).reason
 
 
-def windows_disks(machine: Machine, *, smart: bool) -> tuple[StorageDeviceInfo, ...]:
+def disks(machine: Machine, mounts: tuple[Mount, ...], *, smart: bool) -> tuple[StorageDeviceInfo, ...]:
     """The physical disks. What Storage Spaces makes of them isn't one."""
     said = cim(machine).value
     letters: dict[str, list[str]] = {}
@@ -51,16 +41,15 @@ def _described(
     counters: dict[str, dict[str, Any]],
     reason: str,
 ) -> StorageDeviceInfo:
-    number, bus = str(one.get("DeviceId")), str(one.get("BusType"))
-    medium = _MEDIA.get(str(one.get("MediaType")))
-    if bus in _NVME:
+    number, told = str(one.get("DeviceId")), str(one.get("BusType"))
+    bus = codes("windows_buses").get(told)
+    medium = codes("windows_media").get(str(one.get("MediaType")))
+    if told in _NVME:
         medium = "nvme_ssd"
-    elif _BUSES.get(bus) == "sata" and medium == "ssd":
+    elif bus == "sata" and medium == "ssd":
         medium = "sata_ssd"
-    elif _BUSES.get(bus) in ("virtual", "network"):
-        medium = _BUSES[bus]
-    elif _BUSES.get(bus) == "mmc":
-        medium = "flash"
+    elif bus in ("virtual", "network", "mmc"):
+        medium = "flash" if bus == "mmc" else bus
     points = tuple(letters.get(number, ()))
     counted = counters.get(number, {})
     device = StorageDeviceInfo(
@@ -69,9 +58,9 @@ def _described(
         serial=text(one.get("SerialNumber")),
         firmware=text(one.get("FirmwareVersion")),
         device_type=medium,
-        bus_type=_BUSES.get(bus),
+        bus_type=bus,
         capacity_bytes=whole(one.get("Size"), least=1),
-        health_status=_HEALTH.get(str(one.get("HealthStatus"))),
+        health_status=codes("windows_health").get(str(one.get("HealthStatus"))),
         temperature_celsius=decimal(counted.get("Temperature"), least=1, most=300),
         wear_level_percent=decimal(counted.get("Wear"), most=255),
         power_on_hours=whole(counted.get("PowerOnHours"), most=2**32),

@@ -9,21 +9,17 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from ...evidence.redaction import redact
 from ...machine import LiveMachine, Machine
-
-DEVICE_TYPES = ("nvme_ssd", "sata_ssd", "ssd", "hdd", "flash", "virtual", "network", "object")
-"""`ssd` is one behind SAS, USB or UFS; `flash` an SD card or eMMC; `virtual` what a hypervisor or a RAID controller
-shows as a disk, whose medium isn't told."""
-
-BUS_TYPES = ("pcie", "sata", "sas", "usb", "mmc", "virtual", "network")
-HEALTH = ("healthy", "warning", "critical")
+from ...values import data_file
 
 NOT_MEASURED = "not measured, and no sourced figure for this model"
 SMART_NOT_ASKED = "SMART wasn't asked: python -m hardware list --smart"
 
+_CODES = Path(__file__).with_name("disk_codes.toml")
 _MEASURED = ("max_read_mbps", "max_write_mbps", "max_iops")
 SMART_FIELDS = ("health_status", "temperature_celsius", "wear_level_percent", "power_on_hours")
 _SERIAL, _HOST, _BUCKET = "<serial>", "<host>", "<bucket>"
@@ -32,6 +28,9 @@ _SERIAL, _HOST, _BUCKET = "<serial>", "<host>", "<bucket>"
 @dataclass(frozen=True, kw_only=True)
 class StorageDeviceInfo:
     """One physical disk, or one place in a network that is mounted.
+
+    Of the types, `ssd` is one behind SAS, USB or UFS; `flash` an SD card or eMMC; `virtual` what a hypervisor or a
+    RAID controller shows as a disk, whose medium isn't told.
 
     `wear_level_percent` is the part of the rated endurance that is used, and may go beyond 100. `max_*` hold measured
     or sourced figures alone; what a link allows at most is in `extra_info`. `reasons` tells by field why it is
@@ -81,6 +80,12 @@ class Mount:
     point: str
     filesystem: str
     source: str
+
+
+def codes(name: str) -> dict[str, Any]:
+    """What numbers and names of tools mean: a table of `disk_codes.toml`."""
+    found: dict[str, Any] = data_file(_CODES)[name]
+    return found
 
 
 def read_mounts(machine: Machine) -> tuple[Mount, ...]:

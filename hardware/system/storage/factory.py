@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from ...errors import UsageError, did_you_mean, echo
 from ...machine import LiveMachine, Machine
-from ...registry import Registered, Registry
-from .base import BUS_TYPES, DEVICE_TYPES, HEALTH, StorageBackend, StorageDeviceInfo, read_mounts
+from ...registry import Registry
+from .base import StorageBackend, StorageDeviceInfo, read_mounts
 
 
 def _check(found: type[StorageBackend]) -> None:
@@ -24,7 +24,7 @@ KINDS: Registry[type[StorageBackend]] = Registry(
     package=__package__,
     kind=StorageBackend,
     noun="kind of storage",
-    first=("local", "network", "parallel", "object"),
+    first=("local", "network"),
     besides=frozenset({"base", "factory"}),
     check=_check,
 )
@@ -38,16 +38,11 @@ class Storage:
     failures: Mapping[str, str] = field(default_factory=dict)
 
 
-def registered_storage() -> Registered[type[StorageBackend]]:
-    """Every kind of storage: those of this folder, then those of plugins that can be imported."""
-    return KINDS.load_all()
-
-
 def get_storage_backend(
     name: str = "local", machine: Machine | None = None, *, smart: bool = False
 ) -> StorageBackend:
     """The backend of one kind of storage. Raises `UsageError` naming the known ones."""
-    known = registered_storage().found
+    known = KINDS.load_all().found
     found = known.get(name.strip().lower())
     if found is None:
         raise UsageError(
@@ -55,13 +50,6 @@ def get_storage_backend(
             fix=" ".join(filter(None, [did_you_mean(name, known), f"Known: {', '.join(known)}."])),
         )
     return found(machine, smart=smart)
-
-
-def get_all_storage_backends(machine: Machine | None = None, *, smart: bool = False) -> list[StorageBackend]:
-    """A backend for each kind, which share one look at the mounts."""
-    machine = machine or LiveMachine()
-    mounts = read_mounts(machine)
-    return [kind(machine, mounts=mounts, smart=smart) for kind in registered_storage().found.values()]
 
 
 def read_storage(machine: Machine | None = None, *, smart: bool = False) -> Storage:
@@ -72,31 +60,17 @@ def read_storage(machine: Machine | None = None, *, smart: bool = False) -> Stor
     """
     machine = machine or LiveMachine()
     devices: list[StorageDeviceInfo] = []
-    failures = dict(registered_storage().failures)
-    try:
-        backends = get_all_storage_backends(machine, smart=smart)
-    except Exception as error:  # as below
-        return Storage(failures={**failures, "storage": f"{type(error).__name__}: {error}"})
-    for backend in backends:
+    registered, mounts = KINDS.load_all(), read_mounts(machine)
+    failures = dict(registered.failures)
+    for kind in registered.found.values():
         try:
+            backend = kind(machine, mounts=mounts, smart=smart)
             found = backend.list_devices()
             reason = "" if found else backend.reason()
         except Exception as error:  # one kind that fails must not take the others with it
-            failures[backend.NAME] = f"{type(error).__name__}: {error}"
+            failures[kind.NAME] = f"{type(error).__name__}: {error}"
             continue
         devices.extend(found)
         if reason:
-            failures[backend.NAME] = reason
+            failures[kind.NAME] = reason
     return Storage(devices=tuple(devices), failures=failures)
-
-
-__all__ = [
-    "BUS_TYPES",
-    "DEVICE_TYPES",
-    "HEALTH",
-    "Storage",
-    "get_all_storage_backends",
-    "get_storage_backend",
-    "read_storage",
-    "registered_storage",
-]

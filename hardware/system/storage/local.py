@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 from ...machine import Machine
 from ...values import data_file, first_number, pairs, text, whole
@@ -60,26 +61,23 @@ class LocalStorage(StorageBackend):
     NAME = "local"
 
     def list_devices(self) -> tuple[StorageDeviceInfo, ...]:
-        if self.machine.host().system == "Darwin":
-            from . import _macos_disks
-
-            return _macos_disks.macos_disks(self.machine, self.mounts)
-        if self.machine.host().system == "Windows":
-            from . import _windows_disks
-
-            return _windows_disks.windows_disks(self.machine, smart=self.smart)
+        if asked := self._programs():
+            found: tuple[StorageDeviceInfo, ...] = asked.disks(self.machine, self.mounts, smart=self.smart)
+            return found
         return linux_disks(self.machine, self.mounts, network=False, smart=self.smart)
 
     def reason(self) -> str:
-        if self.machine.host().system == "Darwin":
-            from . import _macos_disks
-
-            return _macos_disks.why_nothing(self.machine)
-        if self.machine.host().system == "Windows":
-            from . import _windows_disks
-
-            return _windows_disks.why_nothing(self.machine)
+        if asked := self._programs():
+            return str(asked.why_nothing(self.machine))
         return "" if self.machine.is_folder(_BLOCK) else f"{_BLOCK} can't be listed"
+
+    def _programs(self) -> ModuleType | None:
+        """The module that asks the programs of macOS or of Windows; `None` on Linux."""
+        if (system := self.machine.host().system) not in ("Darwin", "Windows"):
+            return None
+        from . import _macos_disks, _windows_disks
+
+        return _macos_disks if system == "Darwin" else _windows_disks
 
 
 def linux_disks(
@@ -149,9 +147,9 @@ def _described(machine: Machine, block: Block, mounts: tuple[Mount, ...], *, sma
     asked: dict[str, str] = dict.fromkeys(reasons, SMART_NOT_ASKED)
     if smart and not block.name.startswith("mmcblk") and bus != "virtual":
         told = read_smart(machine, f"/dev/{block.name}")
-        health, asked = told.over(health), dict.fromkeys(reasons, told.reason or "smartctl doesn't report it")
+        health, asked = told.over(health), dict.fromkeys(reasons, told.untold or "smartctl doesn't report it")
         model, serial, firmware = told.model or model, told.serial or serial, told.firmware or firmware
-        kind = kind or ({True: "hdd", False: "ssd"}.get(told.rotates) if told.rotates is not None else None)
+        kind = kind or (None if told.rotates is None else "hdd" if told.rotates else "ssd")
     elif block.name.startswith("mmcblk"):
         asked = dict.fromkeys(reasons, "SD cards and eMMC have no SMART")
     elif bus == "virtual":
