@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -32,6 +33,7 @@ class Remedy:
         return f"{self.do} Cost: {paid}."
 
 
+SCHEMA = Path(__file__).with_name("schemas") / "report.json"
 SCHEMA_VERSION = 3
 """Of reports as JSON, whose records are findings: `schemas/report.json`."""
 

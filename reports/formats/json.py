@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from hardware.evidence.record import CheckLine, plain
@@ -14,8 +12,6 @@ from ..report import Report
 from ..second_opinion import second_opinion_object
 from ..wording import with_texts
 from .base import Format
-
-SCHEMA = Path(__file__).parents[1] / "schemas" / "report.json"
 
 _CHECK_FIELDS = (
     "run_id",
@@ -41,12 +37,6 @@ _CHECK_FIELDS = (
     "started_at",
     "duration_s",
 )
-
-
-def schema() -> dict[str, Any]:
-    """The published JSON Schema."""
-    loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    return loaded
 
 
 def report_object(report: Report) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, Outcome
 from hardware.evidence.store import read_folder
 from reports.coverage.facts import Counts, Coverage, Result, Standing, by_task, grouped, percent
-from reports.coverage.standing import NOBODY_TRIED
-from reports.coverage_command import coverage_here
+from reports.coverage.standing import NOBODY_TRIED, coverage_here
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +61,9 @@ def test_every_type_has_a_standing_and_none_is_left_without_a_reason(tmp_path, m
     assert result(coverage, "electra").reason == "ImportError: detectron2"
     assert result(coverage, "t5").reason == "there is no evidence"
     assert "nothing independent confirms them" in result(coverage, "vit").reason
-    assert [(one.model_type, one.obstacle) for one in coverage.excluded] == [("electra", "missing_dependency")]
+    assert [(one.model_type, one.excluded.obstacle) for one in coverage.excluded] == [
+        ("electra", "missing_dependency")
+    ]
 
 
 def test_both_denominators(tmp_path, monkeypatch, found):
