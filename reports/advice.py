@@ -25,6 +25,7 @@ from .finding import Finding, Remedy
 from .identifying import Diagnosis, KnownIssue
 
 if TYPE_CHECKING:
+    from generators.compatibility.selection import Suggestion
     from hardware.detection import HardwareInfo
 
 # A file of advice: what helps for a `cause`, `first` anywhere, for a `target`, in `general`. An entry is a text, or
@@ -211,11 +212,12 @@ def _suggested(verdict: Verdict, inventory: HardwareInfo) -> list[Remedy]:
     family = [one for one in stored_recipes() if one.family == recipe.family and one.model_type != recipe.model_type]
     family.sort(key=lambda one: (one.architecture != recipe.architecture, one.model_type))
     found = suggest(verdict, facts_here(recipe, cell, inventory), rules, predicted, family[:_MOST_MODELS])
+    return [Remedy(do=f"Use {text}.") for text in suggested(found, cell)]
+
+
+def suggested(found: Suggestion, cell: Cell) -> list[str]:
+    """What to try instead, in words, each with its level and what that rests on."""
     hardware = [f"{Cell.parse(one.cell).target} ({one.level}, {one.basis})" for one in found.hardware]
     models = [f"{Cell.parse(one.cell).model} ({one.level}, {one.basis})" for one in found.models]
-    said = []
-    if hardware:
-        said.append(Remedy(do=f"Use other hardware for {cell.model}: {', '.join(hardware)}."))
-    if models:
-        said.append(Remedy(do=f"Use a similar model on {cell.target}: {', '.join(models)}."))
-    return said
+    said = [f"other hardware for {cell.model}: {', '.join(hardware)}"] if hardware else []
+    return said + ([f"a similar model on {cell.target}: {', '.join(models)}"] if models else [])

@@ -56,10 +56,15 @@ class CellReport:
         return _listed(line.accelerator for line in self.lines)
 
     @functools.cached_property
+    def counts(self) -> Mapping[str, int]:
+        """How many checks came to each outcome."""
+        counts = Counter(line.outcome for line in self.lines)
+        return {str(outcome): counts[outcome] for outcome in Outcome if counts[outcome]}
+
+    @property
     def outcomes(self) -> str:
         """`6 passed, 1 skipped`."""
-        counts = Counter(line.outcome for line in self.lines)
-        return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        return ", ".join(f"{number} {outcome}" for outcome, number in self.counts.items())
 
     @property
     def basis(self) -> str:

@@ -98,6 +98,12 @@ class Finding:
         parts = (self.error_type, self.hardware_type, self.component, where, signature(self.message))
         return f"{self.error_type}-{hashlib.sha256('|'.join(parts).encode(errors='replace')).hexdigest()[:8]}"
 
+    @property
+    def where(self) -> str:
+        """Its cell, or how many there are and the first; empty where it is of none."""
+        several = f"{len(self.cells)} cells, the first is " if len(self.cells) > 1 else ""
+        return several + "".join(self.cells[:1])
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that `schemas/report.json` describes."""
         return {"id": self.id, **json_values(self)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -135,17 +136,12 @@ def patterns() -> tuple[Pattern, ...]:
     """All patterns, in the order in which they are tried."""
     return tuple(
         Pattern(
-            error_type=entry["error_type"],
-            of=frozenset(entry.get("of", (UNKNOWN,))),
-            confidence=Confidence(entry["confidence"]),
-            match=_compiled(entry),
             **{
-                name: frozenset(entry.get(name, ()))
-                for name in ("exceptions", "stages", "checks", "targets", "rules")
-            },
-            in_log=entry.get("in_log", False),
-            severity=Severity(entry["severity"]) if "severity" in entry else None,
-            cause=entry.get("cause", ""),
+                "of": frozenset((UNKNOWN,)),
+                **_values(entry),
+                "confidence": Confidence(entry["confidence"]),
+                "severity": Severity(entry["severity"]) if "severity" in entry else None,
+            }
         )
         for entry in _data()["pattern"]
     )
@@ -155,24 +151,15 @@ def patterns() -> tuple[Pattern, ...]:
 def known_issues() -> tuple[KnownIssue, ...]:
     """The known faults of others, in the order of the data file."""
     listed = tomllib.loads(_ISSUES.read_text(encoding="utf-8"))["issue"]
-    return tuple(
-        KnownIssue(
-            url=entry["url"],
-            what=entry["what"],
-            of=frozenset(entry["of"]),
-            versions=entry["versions"],
-            fixed=entry["fixed"],
-            seen=entry["seen"],
-            match=_compiled(entry),
-            targets=frozenset(entry.get("targets", ())),
-            precisions=frozenset(entry.get("precisions", ())),
-        )
-        for entry in listed
-    )
+    return tuple(KnownIssue(**_values(entry)) for entry in listed)
 
 
-def _compiled(entry: Mapping[str, Any]) -> tuple[Expression, ...]:
-    return tuple(Expression.of(text) for text in entry.get("match", ()))
+def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of an entry by their names: lists are sets of words, and of `match` expressions."""
+    found: dict[str, Any] = {
+        name: frozenset(value) if isinstance(value, list) else value for name, value in entry.items()
+    }
+    return found | {"match": tuple(Expression.of(text) for text in entry.get("match", ()))}
 
 
 def identify(message: str, *, recorded: str = "", log: str = "", around: Around = _NOTHING) -> Diagnosis:
@@ -310,8 +297,6 @@ def _version_fits(version: str, wanted: str) -> bool:
 
 
 _SHORTEST = 3
-_PLAIN = frozenset(" _:;,'\"/<>=!@#%&~`-")
-_NOTHING_BEFORE = frozenset("?*{")  # a sign before one of these may be missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,7 +324,7 @@ class Expression:
     @classmethod
     def of(cls, source: str) -> Expression:
         """The expression with the words that its source shows."""
-        words = tuple(_word(one) for one in _alternatives(source))
+        words = tuple(_word(part) for part in _alternatives(source))
         return cls(source=source, words=words if all(len(word) >= _SHORTEST for word in words) else ())
 
     def search(self, text: Text) -> re.Match[str] | None:
@@ -354,46 +339,15 @@ def _compiled_source(source: str) -> re.Pattern[str]:
     return re.compile(source, re.IGNORECASE)
 
 
-def _signs(source: str) -> Iterator[tuple[str, int]]:
-    """Each sign of a regular expression with how deep in groups it stands; escapes and classes are one sign."""
-    depth = place = 0
-    while place < len(source):
-        sign = source[place]
-        if sign == "\\":
-            sign = source[place : place + 2]
-        elif sign == "[":
-            end = source.index("]", place + 2)
-            while source[end - 1] == "\\":
-                end = source.index("]", end + 1)
-            sign = source[place : end + 1]
-        depth += sign == "("
-        yield sign, depth
-        depth -= sign == ")"
-        place += len(sign)
+def _alternatives(source: str) -> list[Any]:
+    """The alternatives of a regular expression as Python's own parser reads them: lists of an operator and what it
+    has."""
+    parsed: Any = import_module("re._parser").parse(source)
+    operator, value = parsed[0] if len(parsed) == 1 else ("", None)
+    return list(value[1]) if value and str(operator) == "BRANCH" else [parsed]
 
 
-def _alternatives(source: str) -> list[list[tuple[str, int]]]:
-    found: list[list[tuple[str, int]]] = [[]]
-    for sign, depth in _signs(source):
-        if sign == "|" and depth == 0:
-            found.append([])
-        else:
-            found[-1].append((sign, depth))
-    return found
-
-
-def _word(signs: list[tuple[str, int]]) -> str:
-    """The longest run of signs, outside all groups, that each match has to hold; in lower case."""
-    runs = [""]
-    counted = False  # within the braces of a count
-    for sign, depth in signs:
-        plain = sign[1] if len(sign) == 2 and not sign[1].isalnum() else sign
-        is_plain = len(plain) == 1 and (plain != sign or plain.isalnum() or plain in _PLAIN)
-        if depth == 0 and is_plain and not counted:
-            runs[-1] += plain
-            continue
-        if sign in _NOTHING_BEFORE and depth == 0:
-            runs[-1] = runs[-1][:-1]
-        counted = (counted or sign == "{") and sign != "}"
-        runs.append("")
-    return max(runs, key=len).lower()
+def _word(parts: Any) -> str:
+    """The longest run of signs, outside all groups and repetitions, that each match has to hold; in lower case."""
+    signs = "".join(chr(value) if str(operator) == "LITERAL" else "\0" for operator, value in parts)
+    return max(signs.split("\0"), key=len).lower()

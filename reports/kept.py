@@ -1,4 +1,4 @@
-"""Reads what the product wrote as JSON and was kept to compare with; such a file may come from anywhere."""
+"""Writes reports into folders, and reads what was kept to compare with; such a file may come from anywhere."""
 
 from __future__ import annotations
 
@@ -7,10 +7,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import BrokenInput, echo
+from hardware.errors import BrokenInput, OutputError, echo
 from hardware.untrusted import read_json, reason_of
+from hardware.whole_file import write_whole
 
 LARGEST = 256 * 1024 * 1024
+
+
+def keep(text: str, folder: Path, name: str, option: str = "--output-dir") -> Path:
+    """Write a text whole or not at all into a folder, which is made where it is missing; no link is followed.
+
+    Raises `OutputError`; `option` is what names another folder.
+    """
+    path = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink():
+            raise OSError("a link is there, and links are not followed")
+        write_whole(path, text)
+    except OSError as error:
+        raise OutputError(
+            f"{echo(str(path))} can't be written",
+            why=error.strerror or str(error),
+            fix=f"Name another folder with {option}.",
+        ) from error
+    return path
 
 
 def schema_of(path: Path) -> dict[str, Any]:

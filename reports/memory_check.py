@@ -26,17 +26,6 @@ _SHOWN = {"optimiser": "optimiser state", "cache": "KV cache"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryQuestion:
-    """How the model is to be run: None means what is usual for it. `sizes` are those of devices that aren't here."""
-
-    mode: str | None = None
-    precision: str | None = None
-    batch: int | None = None
-    context: int | None = None
-    sizes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class MemoryCheck:
     """The answer: an estimate, and whether it fits on each device. Without an estimate `unknown` says why."""
 
@@ -66,22 +55,24 @@ class MemoryCheck:
 
 
 def memory_check(
-    name: str, device: str | None, question: MemoryQuestion, statuses: Sequence[TargetStatus]
+    name: str,
+    device: str | None,
+    statuses: Sequence[TargetStatus],
+    *,
+    sizes: Sequence[str] = (),
+    **asked: Any,
 ) -> MemoryCheck:
     """What `name` takes, on `device` or (None, `auto`) on each target of `statuses` that is here, and in each of the
-    sizes that were asked about. Raises `UsageError` for a size that is none."""
+    `sizes` of devices that aren't here.
+
+    `asked` is how the model is to be run: mode, precision, batch and context, None for what is usual for it. Raises
+    `UsageError` for a size that is none.
+    """
     rooms = [
         *_rooms(device, statuses),
-        *(Room(name=f"a device of {s}", available=parse_size(s)) for s in question.sizes),
+        *(Room(name=f"a device of {size}", available=parse_size(size)) for size in sizes),
     ]
-    least = min((room.available for room in rooms if room.available is not None), default=None)
-    asked = {
-        "mode": question.mode,
-        "precision": question.precision,
-        "batch": question.batch,
-        "context": question.context,
-        "least_room": least,
-    }
+    asked["least_room"] = min((room.available for room in rooms if room.available is not None), default=None)
     try:
         found = memory_answer(classify(name), asked)
     except ModelError as error:

@@ -11,7 +11,7 @@ from generators.compatibility.flaky import flaky_cells
 from generators.compatibility.second_opinion import SecondOpinion, second_opinions
 from generators.compatibility.verdict import Reason, Verdict
 from hardware.cell import Cell, label_of
-from hardware.errors import HwCompatError, OutputError, UsageError, echo
+from hardware.errors import HwCompatError, UsageError, echo
 from hardware.evidence.error_types import current_name
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.redaction import redact
@@ -19,7 +19,6 @@ from hardware.evidence.store import Evidence
 from hardware.evidence.writer import now
 from hardware.paths import DEFAULT_REPORTS
 from hardware.plugins import plugins
-from hardware.whole_file import write_whole
 
 from .advice import measuring_command, recommend, remedies, with_alternatives
 from .cells import CellReport, cell_reports, modified_checkers
@@ -27,6 +26,7 @@ from .components import Component, own_parts, packages
 from .diagnosis import before_of, diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
+from .kept import keep
 from .report import Report
 from .second_opinion import second_opinion_findings
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
@@ -277,16 +277,14 @@ class HardwareCompatibilityReporter:
             found.append(self.add_error(ANY_TARGET, "interrupted", text, component=component))
         return found
 
-    def test_full_hardware_stack(
-        self, *, timeout_s: float = DEFAULT_TIMEOUT_S, command: Sequence[str] = ()
-    ) -> dict[str, StackResult]:
+    def test_full_hardware_stack(self, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> dict[str, StackResult]:
         """Compute on every target that may be here, each in a child of its own; absent ones get graded findings.
 
-        `timeout_s` is for one target. `command` replaces the probe in tests.
+        `timeout_s` is for one target.
         """
         from hardware.detection import targets
 
-        self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s, command=command)
+        self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s)
         for result in self.stack:
             if result.state != "computed":
                 self._stack_finding(result)
@@ -375,19 +373,7 @@ class HardwareCompatibilityReporter:
                 f"{echo(filename)} is not the name of a report",
                 why="letters, digits and ._- are allowed, no folders: reports stay in the output folder",
             )
-        path = self.output_folder / filename
-        try:
-            self.output_folder.mkdir(parents=True, exist_ok=True)
-            if path.is_symlink():
-                raise OSError("a link is there, and links are not followed")
-            write_whole(path, content)
-        except OSError as error:
-            raise OutputError(
-                f"the report {echo(str(path))} cannot be written",
-                why=error.strerror or str(error),
-                fix="Name another folder with --output-dir.",
-            ) from error
-        return path
+        return keep(content, self.output_folder, filename)
 
 
 def _target_of(vendor: str) -> str:

@@ -1,4 +1,4 @@
-"""Untrusted text made safe for the place where it goes: a terminal, a line, Markdown, XML."""
+"""Untrusted text made safe for the place where it goes: a terminal, a line, Markdown."""
 
 from __future__ import annotations
 
@@ -115,8 +115,3 @@ def fenced(text: str) -> str:
     runs = [len(run) for run in re.findall(r"`+", text)]
     fence = "`" * max(3, max(runs, default=0) + 1)
     return f"{fence}text\n{printable(text).rstrip()}\n{fence}"
-
-
-def xml(text: str) -> str:
-    """The text without characters that XML can't hold; quoting is left to the writer."""
-    return printable(text)

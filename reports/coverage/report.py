@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import BrokenInput, OutputError, echo
+from hardware.errors import BrokenInput, echo
 from hardware.plain_text import json_text
-from hardware.whole_file import write_whole
 
-from ..kept import read_kept
+from ..kept import keep, read_kept
 from ..text import json_values
 from .changes import Changes, changes_between
 from .facts import (
@@ -145,14 +144,4 @@ def last_report(folder: Path, coverage: Coverage) -> Path:
 
 def keep_report(report: CoverageReport, folder: Path) -> Path:
     """Keep a report as the last one. Raises `OutputError`."""
-    path = last_report(folder, report.coverage)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, coverage_json(report))
-    except OSError as error:
-        raise OutputError(
-            f"the report cannot be kept in {folder}",
-            why=error.strerror or str(error),
-            fix="Name another folder with --report-dir.",
-        ) from error
-    return path
+    return keep(coverage_json(report), folder, last_report(folder, report.coverage).name, "--report-dir")

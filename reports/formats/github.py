@@ -106,10 +106,8 @@ def _annotation(command: str, finding: Finding, report: Report) -> str:
 
 
 def _told(finding: Finding) -> str:
-    cells = len(finding.cells)
-    where = f"{cells} cells, the first is {finding.cells[0]}" if cells > 1 else "".join(finding.cells)
-    advice = [f"What to do: {finding.recommendations[0]}"] if finding.recommendations else []
-    return "\n".join(filter(None, [finding.message, where, *advice]))
+    advice = [f"What to do: {text}" for text in finding.recommendations[:1]]
+    return "\n".join(filter(None, [finding.message, finding.where, *advice]))
 
 
 def _data(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.rules import load_rules
 from hardware.evidence.record import EDITED, Outcome
 
+from ..facts import error_text, machine_facts, run_facts
 from ..finding import Comparison, Finding, Severity
 from ..html import charts, report_view
 from ..html.matrix_html import SCRIPTS as MATRIX_SCRIPTS
@@ -39,6 +40,7 @@ def html_report(report: Report) -> str:
         cells,
         shown=report_view,
         strip=charts.strip,
+        error_text=error_text,
         accepted=accepted,
         edited_sign=EDITED,
         few=len(cells) <= _FEW_CELLS,
@@ -64,11 +66,12 @@ def html_report(report: Report) -> str:
         "subjects": sorted({line.subject for line in report.checks}),
         "not_passed": report_view.not_passed(cells, accepted),
         "runs": report.runs,
+        "run_facts": run_facts,
+        "machine_facts": machine_facts,
         "machines": machines,
-        "past": past,
-        "past_outcomes": [str(one) for one in Outcome if any(one in run.outcomes for run, _ in past.rows)],
-        "chart_width": charts.WIDTH,
-        "chart_height": charts.HEIGHT,
+        "past": past[-charts.LAST_RUNS :],
+        "past_total": len(past),
+        "past_outcomes": [str(one) for one in Outcome if any(one in run.outcomes for run, _ in past)],
         "errors": charts.error_spans(report.checks),
         "durations": charts.duration_spans(report.checks),
         "limit": charts.LIMIT,
@@ -89,7 +92,7 @@ def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str
     told = {
         "text": [cell.id for cell in cells],
         "level": [cell.level for cell in cells],
-        "outcomes": ["|".join(cell.outcomes) for cell in cells],
+        "outcomes": ["|".join(one.cell.counts) for one in cells],
     }
     return {
         "findings": _cards(_graver(report), report.baseline),
@@ -115,7 +118,7 @@ def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         ("second-opinion", "Second opinion", "second_opinion", values["opinion_rows"]),
         ("findings", "Findings", "findings", report.findings),
         ("cells", "Cells", "cells", values["cells"]),
-        ("figures", "Figures", "charts", values["past"].total > 1 or values["errors"] or values["durations"]),
+        ("figures", "Figures", "charts", values["past_total"] > 1 or values["errors"] or values["durations"]),
         ("stack", "Hardware stack", "stack", report.stack),
         ("matrix", "Matrix", "matrix_part", values["matrix"]),
         ("components", "Components", "components", report.components),

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hardware.evidence.record import CheckLine, RunLine
-from hardware.evidence.versions import library_versions
 
 from ..cells import CellReport
+from ..facts import Facts, cell_facts, error_text, run_facts
 from ..finding import Comparison, Finding, Severity, State
 from ..project import project_markdown
 from ..report import Report
 from ..second_opinion import second_opinion_markdown
 from ..stack import STACK_COMPONENT
 from ..text import advice_markdown, code, fenced, listed, markdown, markdown_table
-from ..wording import FAULT_WORDS, explained, texts
+from ..wording import explained
 from .base import Format
 
 _TRACEBACK_LINES = 25
@@ -193,27 +193,12 @@ def cells_table(cells: Sequence[CellReport]) -> str:
 
 def cell_section(cell: CellReport) -> str:
     """A cell with its verdict, what that rests on, and the table of its checks."""
-    return "\n\n".join([f"## {markdown(cell.id)}", "\n".join(_facts(cell)), _checks(cell.lines)])
+    facts = [f"- verdict: **{cell.verdict.level}** ({cell.basis})", *_facts(cell_facts(cell))]
+    return "\n\n".join([f"## {markdown(cell.id)}", "\n".join(facts), _checks(cell.lines)])
 
 
-def _facts(cell: CellReport) -> Iterator[str]:
-    yield f"- verdict: **{cell.verdict.level}** ({cell.basis})"
-    if cell.verdict.fault:
-        yield f"- fault: {FAULT_WORDS[cell.verdict.fault]}"
-    reasons, conditions = explained(cell.verdict)
-    for reason in reasons:
-        yield f"- because: {markdown(reason)}"
-    for condition in conditions:
-        yield f"- condition: {markdown(condition)}"
-    yield f"- predicted before the run: {_or_dash(cell.prediction)}"
-    yield f"- weights: {_or_dash(cell.subjects)}"
-    device = f" ({markdown(cell.device)})" if cell.device else ""
-    yield f"- asked for: {_or_dash(cell.requested)}; ran on: {_or_dash(cell.actual)}{device}"
-    yield f"- from run: {_or_dash(', '.join(dict.fromkeys(line.run_id for line in cell.lines)))}"
-    said = " ".join(texts(cell.verdict.reasons))
-    for text in dict.fromkeys(line.substitution_reason for line in cell.lines if line.substitution_reason):
-        if text not in said:
-            yield f"- substituted: {markdown(text)}"
+def _facts(facts: Facts) -> Iterator[str]:
+    yield from (f"- {label}: {code(text) if label == 'command' else markdown(text)}" for label, text in facts)
 
 
 def _checks(lines: Sequence[CheckLine]) -> str:
@@ -223,38 +208,19 @@ def _checks(lines: Sequence[CheckLine]) -> str:
 
 
 def _row(line: CheckLine) -> list[str]:
-    error = "-"
-    if line.max_rel_error is not None:
-        allowed = "-" if line.tolerance is None else f"{line.tolerance:.0e}"
-        error = f"{line.max_rel_error:.1e} / {allowed}"
     return [
         markdown(line.check_name),
         str(line.outcome),
         markdown(line.requested_target),
         _or_dash(line.actual_target),
-        error,
+        error_text(line) or "-",
         f"{line.duration_s:.2f} s",
     ]
 
 
 def run_section(run: RunLine) -> str:
-    """How a run was made: command, machine and versions."""
-    cpu = run.inventory.get("cpu")
-    model = cpu.get("model") if isinstance(cpu, dict) else None
-    host = run.inventory.get("host")
-    system = host.get("system") if isinstance(host, dict) else None
-    machine = ", ".join(str(text) for text in (run.machine, system, model) if text)
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(library_versions(run.versions).items()))
-    facts = [
-        f"- run: {markdown(run.run_id)}, started {markdown(run.started_at)} UTC",
-        f"- command: {code(run.command) if run.command else '-'}",
-        f"- machine: {_or_dash(machine)}",
-        f"- versions: {_or_dash(versions)}",
-        f"- isolation: {_or_dash(run.isolation)}",
-        f"- suites at a time: {run.jobs}",
-        *([f"- goes on with: {markdown(', '.join(run.resumes))}"] if run.resumes else []),
-    ]
-    return "## Run\n\n" + "\n".join(facts)
+    """How a run was made."""
+    return "\n".join([f"## Run {markdown(run.run_id)}\n", *_facts(run_facts(run))])
 
 
 FORMAT = Format(suffix="md", render=markdown_report)

@@ -14,11 +14,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..text import printable, working
+from hardware.plain_text import size_text
+
+from ..text import moment_in_utc, printable, working
 from ..wording import explained_dict, texts_of
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _FOLDER = Path(__file__).parent
-_MIB = 1024 * 1024
-
-Facts = Sequence[tuple[str, str]]
-"""Labels with what is said under them, in the order in which they are read."""
 
 
 def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
@@ -84,7 +81,7 @@ def _environment() -> jinja2.Environment:
     made = environment(_FOLDER)
     made.filters |= {
         "moment": moment,
-        "size": size,
+        "size": size_text,
         "embedded": _embedded,
         "explained": explained_dict,
         "texts": texts_of,
@@ -120,18 +117,8 @@ def _printable(value: Any) -> Any:
 
 def moment(text: str) -> str:
     """`2026-01-02 03:04:05 UTC` for an ISO 8601 moment; anything else as it is."""
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    if read.tzinfo is None:
-        return read.isoformat(sep=" ", timespec="seconds")
-    return f"{read.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ', timespec='seconds')} UTC"
-
-
-def size(number: int | None) -> str:
-    """Bytes as `382 MiB`; a dash where they weren't measured."""
-    return "–" if number is None else f"{number / _MIB:,.0f} MiB" if number >= _MIB else f"{number:,} B"
+    read = moment_in_utc(text)
+    return text if read is None else f"{read:%Y-%m-%d %H:%M:%S}{' UTC' if read.tzinfo else ''}"
 
 
 SHOWN = 60

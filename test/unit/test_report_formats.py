@@ -256,11 +256,11 @@ def test_report_of_a_run_holds_its_result():
         "condition: tiny",
         "predicted before the run: high (predicted: rule.x)",
         "weights: tiny",
-        "asked for: cpu; ran on: cpu, openvino:CPU (a CPU)",
+        "ran on: cpu, openvino:CPU (a CPU)",
         "| builds | passed | cpu | cpu | - | 0.25 s |",
         "| a | failed | cpu | openvino:CPU | 5.0e-01 / 2e-05 | 0.25 s |",
         "`python run_test_generation.py --model bert`",
-        "lab, some CPU",
+        "processor: some CPU",
         "torch 2.13.0+cpu",
     ):
         assert said in text

@@ -238,7 +238,7 @@ def test_poor_verdict_comes_with_other_hardware_and_similar_models(capsys):
     record(Path("e"), broken="builds", error_type="unknown", error_message="boom")
     lines = check_model(capsys, "cpu", "--evidence", "e")
     assert any(line.strip().startswith("other hardware for bert: cuda (high") for line in lines)
-    assert any(line.strip().startswith("similar models on cpu: ") and "(high" in line for line in lines)
+    assert any(line.strip().startswith("a similar model on cpu: ") and "(high" in line for line in lines)
     data = json.loads("".join(check_model(capsys, "cpu", "--evidence", "e", "--format", "json")))
     jsonschema.validate(data, schema_of(SCHEMA))
     assert data["model_checks"][0]["suggestions"]["hardware"][0]["level"] == "high"

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.html.page import Facts, render_page
+from reports.facts import Facts
+from reports.html.page import render_page
 
 from . import report as stress
 
