@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hardware.evidence.record import Outcome
 
-from .finding import SCHEMA, Comparison, Confidence, Finding, Severity, State, signature
+from .finding import SCHEMA, Comparison, Confidence, Finding, Remedy, Severity, State, signature
 from .kept import read_kept
 from .stack import STACK_COMPONENT
 
@@ -41,11 +41,15 @@ def compare(report: Report, baseline: Baseline) -> Comparison:
     states: dict[tuple[str, tuple[str, ...]], State] = {}
     met: set[int] = set()
     for finding in report.findings:
-        same = [one for one in before.get(_problem(finding), ()) if _meets(finding, one)]
+        same = [
+            one
+            for one in before.get(_problem(finding), ())
+            if finding.id == one.id or not set(finding.cells).isdisjoint(one.cells)
+        ]
         met.update(id(one) for one in same)
         states[finding.id, finding.cells] = _state(finding, same)
     gone = [one for one in baseline.findings if id(one) not in met]
-    ran = _ran(report)
+    ran = {(line.cell_id, line.check_name) for line in report.checks if line.outcome not in _IDLE}
     fixed = tuple(one for one in gone if _looked_at(one, report, ran))
     return Comparison(
         name=baseline.name,
@@ -60,10 +64,6 @@ def _problem(finding: Finding) -> tuple[str, ...]:
     return (finding.error_type, finding.hardware_type, finding.component, signature(finding.message))
 
 
-def _meets(finding: Finding, other: Finding) -> bool:
-    return finding.id == other.id or not set(finding.cells).isdisjoint(other.cells)
-
-
 def _state(finding: Finding, same: Sequence[Finding]) -> State:
     if not same:
         return State.NEW
@@ -72,10 +72,6 @@ def _state(finding: Finding, same: Sequence[Finding]) -> State:
     graver = finding.severity.rank > max(one.severity.rank for one in same)
     more = not (cells.issuperset(finding.cells) and checks.issuperset(finding.checks))
     return State.WORSE if graver or more else State.KNOWN
-
-
-def _ran(report: Report) -> set[tuple[str, str]]:
-    return {(line.cell_id, line.check_name) for line in report.checks if line.outcome not in _IDLE}
 
 
 def _looked_at(finding: Finding, report: Report, ran: set[tuple[str, str]]) -> bool:
@@ -106,7 +102,8 @@ def _finding(data: Mapping[str, Any]) -> Finding:
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in data.items()
-        if name not in ("id", "baseline", "remedies")
+        if name not in ("id", "baseline", "recommendations")
     }
+    values["remedies"] = tuple(Remedy(**one) for one in values["remedies"])
     values |= {"severity": Severity(values["severity"]), "confidence": Confidence(values["confidence"])}
     return Finding(**values)

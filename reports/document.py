@@ -82,7 +82,7 @@ def _lines(block: Block, width: int) -> Iterator[str]:
 
 def _told(headings: Sequence[str], row: Sequence[str]) -> str:
     """A row of texts in words, each but the first behind its heading."""
-    said = "; ".join(f"{name} {cell}" for name, cell in zip(headings[1:], row[1:], strict=True) if cell)
+    said = "; ".join(f"{name}: {cell}" for name, cell in zip(headings[1:], row[1:], strict=True) if cell)
     return f"{row[0]}: {said}" if said else row[0]
 
 

@@ -6,7 +6,7 @@ import functools
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -169,9 +169,9 @@ def identify(message: str, *, recorded: str = "", log: str = "", around: Around 
     """
     start = current_name(recorded)
     start = start if start in error_types() else UNKNOWN
-    said = Text.of(message[:_LONGEST_SEARCHED])
-    with_log = Text.of(f"{said.text}\n{log[-_LONGEST_SEARCHED:]}") if log else said
-    exception = around.exception or exception_of(said.text)
+    said = message[:_LONGEST_SEARCHED]
+    with_log = f"{said}\n{log[-_LONGEST_SEARCHED:]}" if log else said
+    exception = around.exception or exception_of(said)
     diagnosis = _grade(start, Confidence.LOW if start == UNKNOWN else Confidence.HIGH)
     for pattern in patterns():
         found = _fits(pattern, start, said, with_log, exception, around)
@@ -182,7 +182,7 @@ def identify(message: str, *, recorded: str = "", log: str = "", around: Around 
             # Runtimes write aten::mm, tables and evidence aten.mm.
             diagnosis = _grade(pattern.error_type, sure, pattern.severity, cause.replace("aten::", "aten."))
             break
-    return _explained(_with_operators(diagnosis, said.text, around), Text.of(last_way(said.text)), around)
+    return _explained(_with_operators(diagnosis, said, around), last_way(said), around)
 
 
 def exception_of(message: str) -> str:
@@ -213,7 +213,7 @@ def _grade(name: str, confidence: Confidence, severity: Severity | None = None, 
 
 
 def _fits(
-    pattern: Pattern, start: str, said: Text, with_log: Text, exception: str, around: Around
+    pattern: Pattern, start: str, said: str, with_log: str, exception: str, around: Around
 ) -> tuple[str | None, ...] | None:
     """What the pattern's named groups found (none: no names), or None where it doesn't fit."""
     if start not in pattern.of:
@@ -240,12 +240,7 @@ def _with_operators(diagnosis: Diagnosis, said: str, around: Around) -> Diagnosi
     if not error_types()[diagnosis.error_type].operators or diagnosis.cause:
         return diagnosis
     names = tuple(sorted(around.operators)) or tuple(sorted(operators_named(said)))
-    return _grade(
-        diagnosis.error_type,
-        diagnosis.confidence,
-        diagnosis.severity,
-        listed(_lacking(names, around.target), _MOST_OPERATORS),
-    )
+    return replace(diagnosis, cause=listed(_lacking(names, around.target), _MOST_OPERATORS))
 
 
 def _lacking(names: tuple[str, ...], target: str) -> tuple[str, ...]:
@@ -259,21 +254,19 @@ def _lacking(names: tuple[str, ...], target: str) -> tuple[str, ...]:
     return tuple(sorted(missing)) or names
 
 
-def _explained(diagnosis: Diagnosis, text: Text, around: Around) -> Diagnosis:
+def _explained(diagnosis: Diagnosis, text: str, around: Around) -> Diagnosis:
     """With the known faults of others; one that the failure's own words show is what is wrong."""
     found = tuple(issue for issue in known_issues() if _explains(issue, diagnosis.error_type, text, around))
     if not found:
         return diagnosis
     shown = next((issue for issue in found if issue.match), None)
     if shown is None:
-        kept = (diagnosis.error_type, diagnosis.severity, diagnosis.confidence, diagnosis.cause)
-    else:
-        kept = ("upstream_bug", error_types()["upstream_bug"].severity, Confidence.HIGH, shown.what)
-    name, severity, confidence, cause = kept
-    return Diagnosis(error_type=name, severity=severity, confidence=confidence, cause=cause, issues=found)
+        return replace(diagnosis, issues=found)
+    bug = _grade("upstream_bug", Confidence.HIGH, cause=shown.what)
+    return replace(bug, issues=found)
 
 
-def _explains(issue: KnownIssue, error_type: str, text: Text, around: Around) -> bool:
+def _explains(issue: KnownIssue, error_type: str, text: str, around: Around) -> bool:
     if error_type not in issue.of:
         return False
     if issue.targets and not issue.targets & {around.target, around.target.partition(":")[0]}:
@@ -300,18 +293,6 @@ _SHORTEST = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
-    """What is searched, with its lower case made once."""
-
-    text: str
-    lower: str
-
-    @classmethod
-    def of(cls, text: str) -> Text:
-        return cls(text=text, lower=text.lower())
-
-
-@dataclass(frozen=True, kw_only=True)
 class Expression:
     """`words` are lower case: each match holds one of them. Without any, every text is searched.
 
@@ -327,11 +308,18 @@ class Expression:
         words = tuple(_word(part) for part in _alternatives(source))
         return cls(source=source, words=words if all(len(word) >= _SHORTEST for word in words) else ())
 
-    def search(self, text: Text) -> re.Match[str] | None:
+    def search(self, text: str) -> re.Match[str] | None:
         """The first match, or None. Raises `re.error` for a source that is no regular expression."""
-        if self.words and not any(word in text.lower for word in self.words):
+        lower = _lower(text)
+        if self.words and not any(word in lower for word in self.words):
             return None
-        return _compiled_source(self.source).search(text.text)
+        return _compiled_source(self.source).search(text)
+
+
+@functools.lru_cache(maxsize=4)
+def _lower(text: str) -> str:
+    """A text in lower case; hundreds of expressions search one after another."""
+    return text.lower()
 
 
 @functools.cache

@@ -245,7 +245,7 @@ def _blocks(found: MatrixChanges, fail_on: Sequence[str]) -> Iterator[Block]:
                 rows=[(row, ", ".join(targets)) for row, targets in _rows_of_models(own).items()],
             )
         else:
-            rows = [(one.cell, f"{one.before} -> {one.now}", "; ".join(one.reasons)) for one in own]
+            rows = [(one.cell, f"{one.before} → {one.now}", "; ".join(one.reasons)) for one in own]
             yield Table(headings=("cell", "level", "why"), rows=rows)
     met = (f"{word}: {number} cell{'' if number == 1 else 's'}" for word, number in found.met(fail_on).items())
     if told := ", ".join(met):

@@ -12,7 +12,7 @@ from generators.compatibility.selection import LAST_RESORT
 from generators.derivation.memory_answer import memory_answer
 from generators.models.classifier import classify
 from hardware.backends.factory import resolve_target
-from hardware.errors import HwCompatError, ModelError
+from hardware.errors import ModelError
 from hardware.plain_text import size_text
 
 if TYPE_CHECKING:
@@ -76,15 +76,11 @@ def memory_check(
     try:
         found = memory_answer(classify(name), asked)
     except ModelError as error:
-        return MemoryCheck(unknown=_sentence(error))
+        parts = [error.what + (f": {error.why}" if error.why else ""), error.fix]
+        return MemoryCheck(unknown=" ".join(f"{part.rstrip('.')}." for part in parts if part))
     base, *others = found.estimates
     fits = tuple(fit(base, others, found.anatomy, room) for room in rooms)
     return MemoryCheck(estimate=base, fits=fits, notes=(*found.notes, _NOT_COUNTED))
-
-
-def _sentence(error: HwCompatError) -> str:
-    parts = [error.what + (f": {error.why}" if error.why else ""), error.fix]
-    return " ".join(f"{part.rstrip('.')}." for part in parts if part)
 
 
 def _rooms(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Room]:

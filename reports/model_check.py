@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from hardware.target import Target
 from hardware.testing.checkpoints import weights_hash
 
 from .advice import measuring_command, recommend, suggested
-from .diagnosis import Diagnosis, before_of, diagnose, identify
+from .diagnosis import Diagnosis, diagnose, identify
 from .finding import ANY_TARGET, Finding, worst_first
 from .wording import FAULT_WORDS, explained, reason_text, texts
 
@@ -141,7 +141,7 @@ def check_model(
     asked = {cell.id: CHECKPOINT if files.is_checkpoint else ""}  # of a type those of the newest plan
     (measured,) = judge(replace(latest, checks=tuple(checks)), inventory, weights_asked=asked, cells=[cell.id])
     own = [line for line in checks if line.cell_id == cell.id]
-    found_out = diagnose(own, before_of(latest.versions, {cell.id: predicted.to_dict()}))
+    found_out = diagnose(own, latest.versions, {cell.id: predicted.to_dict()})
     findings = _most_telling_first(measured, target.name, found_out)
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
     command = measuring_command(name, device or str(target))
@@ -153,6 +153,15 @@ def check_model(
         measured, nothing = _refused_verdict(cell, refused), False
     cause, change = _cause_and_change(measured, findings, absent, nothing, refusal, files, command)
     present, facts = strongest_of(measured, predicted), facts_here(files.known, cell, inventory)
+    if others:
+        notes += (f"{others} lines of evidence are of another configuration with these weights",)
+    if found.confidence == "low" and not kind_of(name):
+        notes += (f"{name} is not in the local cache and was classified by its name alone ({found.source})",)
+    opinions = [
+        reason_text(one.reason)
+        for one in second_opinions(latest.others, inventory)
+        if (one.model, one.target) == (cell.model, str(cell.target))
+    ]
     poor = present.level in (Level.LOW, Level.UNSUPPORTED)
     return ModelCheck(
         model=name,
@@ -166,7 +175,7 @@ def check_model(
         absence=_absence(absent).error_type if absent else "",
         command=command,
         suggestion=suggest(present, facts, rules, predicted_on, stored_recipes()) if poor else None,
-        notes=(*notes, *_notes(name, found, others), *files.remarks, *_opinions(latest, inventory, cell)),
+        notes=(*notes, *files.remarks, *opinions),
         memory=memory,
         refused=_error_type_of(refused) if refused else "",
     )
@@ -238,19 +247,6 @@ def _refused_verdict(cell: Cell, error: HwCompatError) -> Verdict:
 
 def _has_weights(found: Classification) -> bool:
     return found.path is not None and any(Path(found.path).glob("*.safetensors"))
-
-
-def _notes(name: str, found: Classification, others: int) -> Iterator[str]:
-    if others:
-        yield f"{others} lines of evidence are of another configuration with these weights"
-    if found.confidence == "low" and not kind_of(name):
-        yield f"{name} is not in the local cache and was classified by its name alone ({found.source})"
-
-
-def _opinions(latest: Latest, inventory: HardwareInfo, cell: Cell) -> Iterator[str]:
-    for one in second_opinions(latest.others, inventory):
-        if (one.model, one.target) == (cell.model, str(cell.target)):
-            yield reason_text(one.reason)
 
 
 def without_transformers(name: str, device: str | None, error: HwCompatError) -> ModelCheck:

@@ -23,7 +23,7 @@ from hardware.plugins import plugins
 from .advice import measuring_command, recommend, remedies, with_alternatives
 from .cells import CellReport, cell_reports, modified_checkers
 from .components import Component, own_parts, packages
-from .diagnosis import before_of, diagnose, error_types, identify
+from .diagnosis import diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
 from .kept import keep
@@ -111,7 +111,6 @@ class HardwareCompatibilityReporter:
         """
         error_type = current_name(error_type)
         kind = error_types().get(error_type, error_types()["unknown"])
-        advice = remedies(error_type, hardware_type, cause=cause, command=command)
         if severity is not None and severity not in list(Severity):
             raise UsageError(f"{echo(str(severity))} is not a severity", fix=f"Known: {', '.join(Severity)}.")
         finding = Finding(
@@ -122,8 +121,7 @@ class HardwareCompatibilityReporter:
             component=component,
             timestamp=now(),
             model_name=model_name,
-            recommendations=tuple(one.text for one in advice),
-            remedies=advice,
+            remedies=remedies(error_type, hardware_type, cause=cause, command=command),
             traceback=redact(traceback),
         )
         return self._keep(finding)
@@ -150,6 +148,8 @@ class HardwareCompatibilityReporter:
 
     def collect_hardware_detection_errors(self) -> list[Finding]:
         """Findings of detection: vendors that failed, devices that are there and can't be used."""
+        from hardware.backends.factory import aliases
+
         component = "hardware_detection"
         try:
             inventory = self.inventory()
@@ -161,7 +161,10 @@ class HardwareCompatibilityReporter:
                 text = f"{vendor.vendor}: {vendor.reason}"
                 found.append(self.add_error(ANY_TARGET, "component_failed", text, component=component))
             elif vendor.state == "present but unusable":
-                target, kind = _target_of(vendor.vendor), _OF_DRIVER.get(vendor.driver, "device_unusable")
+                target, kind = (
+                    aliases().get(vendor.vendor.lower(), ANY_TARGET),
+                    _OF_DRIVER.get(vendor.driver, "device_unusable"),
+                )
                 text = f"{vendor.vendor}: {vendor.state}: {vendor.reason}"
                 found.append(self.add_error(target, kind, text, component=component))
         return found
@@ -241,7 +244,7 @@ class HardwareCompatibilityReporter:
 
     def _diagnosed(self, lines: Sequence[CheckLine]) -> list[Finding]:
         """What lines show, with what to try instead where nothing on the target helps."""
-        findings = diagnose(lines, before_of(self.latest.versions, self.latest.predictions))
+        findings = diagnose(lines, self.latest.versions, self.latest.predictions)
         try:
             return with_alternatives(findings, [cell.verdict for cell in self.cells], self.inventory())
         except Exception as error:  # suggestions are an extra: without them the findings still stand
@@ -374,10 +377,3 @@ class HardwareCompatibilityReporter:
                 why="letters, digits and ._- are allowed, no folders: reports stay in the output folder",
             )
         return keep(content, self.output_folder, filename)
-
-
-def _target_of(vendor: str) -> str:
-    """The target that a vendor's devices stand for; `any` for a vendor without one."""
-    from hardware.backends.factory import aliases
-
-    return aliases().get(vendor.lower(), ANY_TARGET)

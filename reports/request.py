@@ -217,7 +217,8 @@ def refuse_together(request: Request) -> None:
         )
     if request.device and not request.models:
         raise UsageError("--device needs --check-model", fix="Say which model: --check-model bert --device cpu")
-    if not request.models and _asks_about_memory(request):
+    about_memory = (request.precision, request.batch, request.context, request.training, request.memory)
+    if not request.models and any(about_memory):
         raise UsageError(
             "--precision, --batch, --context, --training and --memory need --check-model",
             fix="Say which model: --check-model bert --memory 8GiB",
@@ -278,7 +279,3 @@ def _refuse_beside(request: Request) -> None:
 
 def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
-
-
-def _asks_about_memory(request: Request) -> bool:
-    return bool(request.precision or request.batch or request.context or request.training or request.memory)

@@ -10,7 +10,7 @@ from generators.compatibility.verdict import Verdict
 from hardware.evidence.record import Outcome
 from hardware.plain_text import one_line
 
-from .advice import recommend
+from .advice import remedies
 from .diagnosis import error_types
 from .finding import Confidence, Finding
 from .text import listed, markdown, markdown_table
@@ -43,7 +43,7 @@ def _finding(one: SecondOpinion, cells: Sequence[str]) -> Finding:
         component=COMPONENT,
         timestamp=min(line.started_at for line in one.failures),
         model_name=one.model,
-        recommendations=recommend(kind.name, one.target),
+        remedies=remedies(kind.name, one.target),
         traceback=one.failures[0].traceback,
         cells=tuple(cells),
         checks=tuple(names),

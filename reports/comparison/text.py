@@ -37,7 +37,7 @@ def _blocks(found: Comparison) -> Iterator[Block]:
     sides = {"last green" if found.last_green else "before": found.before, "now": found.now}
     yield Heading(level=1, text=title)
     yield Table(
-        headings=("side", "named", "runs and what they showed"),
+        headings=("side", "named", "showed"),
         rows=[(head, side.name, _side_words(side)) for head, side in sides.items()],
     )
     if found.remarks:
@@ -47,7 +47,7 @@ def _blocks(found: Comparison) -> Iterator[Block]:
     if found.suspects:
         yield Heading(level=2, text="What differs where it got worse")
         yield Table(
-            headings=("what", "cells"),
+            headings=("what", "where"),
             rows=[
                 (_cut(str(one.differing)), f"{_cells(len(one.cells))}, the only difference in {len(one.alone)}")
                 for one in found.suspects
@@ -140,7 +140,7 @@ def _cause(change: Change) -> str:
 def _states(change: Change) -> str:
     before, now = change.before, change.now
     if before is not None and now is not None:
-        return f"{before.state} -> {now.state}" if before.state is not now.state else str(now.state)
+        return f"{before.state} → {now.state}" if before.state is not now.state else str(now.state)
     one = now or before
     return str(one.state) if one else ""
 

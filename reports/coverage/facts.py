@@ -156,11 +156,10 @@ class Counts:
     @classmethod
     def of(cls, results: Iterable[Result]) -> Counts:
         """The counts of some results."""
-        found = Counter(result.standing for result in results)
-        return cls(by_standing={standing: found[standing] for standing in Standing})
+        return cls(by_standing=Counter(result.standing for result in results))
 
     def __getitem__(self, standing: Standing) -> int:
-        return self.by_standing[standing]
+        return self.by_standing.get(standing, 0)
 
     @property
     def types(self) -> int:
@@ -181,36 +180,15 @@ class Counts:
             f"of all {self.types} types, {in_percent(passed, self.types)}"
         )
 
-    def to_dict(self) -> dict[str, float | None]:
-        """Plain JSON values."""
+    def to_dict(self, whole: str = "types", standings: Iterable[Standing] = Standing) -> dict[str, float | None]:
+        """Plain JSON values; `whole` is what all of them are called."""
         passed = self[Standing.PASSED]
         return {
-            "types": self.types,
+            whole: self.types,
             "buildable": self.buildable,
-            **{str(standing): number for standing, number in self.by_standing.items()},
+            **{str(standing): self[standing] for standing in standings},
             "percent_of_buildable": percent(passed, self.buildable),
-            "percent_of_types": percent(passed, self.types),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskCounts:
-    """One task, primary or not: how many types transformers maps a class for it, how many of those can be built, and
-    what became of the cells that ran."""
-
-    mapped: int
-    buildable: int
-    ran: Counts
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Plain JSON values."""
-        passed = self.ran[Standing.PASSED]
-        return {
-            "mapped": self.mapped,
-            "buildable": self.buildable,
-            **{str(standing): self.ran[standing] for standing in RAN},
-            "percent_of_buildable": percent(passed, self.buildable),
-            "percent_of_mapped": percent(passed, self.mapped),
+            f"percent_of_{whole}": percent(passed, self.types),
         }
 
 
@@ -230,21 +208,20 @@ def grouped(coverage: Coverage, target: TargetCoverage, view: str) -> dict[str, 
     return {name: Counts.of(groups[name]) for name in names}
 
 
-def by_task(coverage: Coverage, target: TargetCoverage) -> dict[str, TaskCounts]:
-    """Every task that a class is mapped for, by name: primary cells and others."""
-    mapped: dict[str, list[TypeFacts]] = {}
-    for facts in coverage.types:
-        for task in facts.tasks:
-            mapped.setdefault(task, []).append(facts)
-    ran = [one for one in (*target.results, *target.other_tasks) if one.standing in RAN]
-    return {
-        name: TaskCounts(
-            mapped=len(mapped[name]),
-            buildable=sum(not one.excluded for one in mapped[name]),
-            ran=Counts.of(result for result in ran if result.task == name),
-        )
-        for name in sorted(mapped)
+def by_task(coverage: Coverage, target: TargetCoverage) -> dict[str, Counts]:
+    """Counts of every task that a class is mapped for, primary or not, by its name. What has no standing of `RAN` was
+    not run, or can't be built."""
+    ran = {
+        (one.model_type, one.task): one.standing
+        for one in (*target.results, *target.other_tasks)
+        if one.standing in RAN
     }
+    found: dict[str, Counter[Standing]] = {}
+    for facts in coverage.types:
+        idle = Standing.EXCLUDED if facts.excluded else Standing.NOT_RUN
+        for task in facts.tasks:
+            found.setdefault(task, Counter())[ran.get((facts.model_type, task), idle)] += 1
+    return {name: Counts(by_standing=found[name]) for name in sorted(found)}
 
 
 def percent(part: int, whole: int) -> float | None:

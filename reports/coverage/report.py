@@ -14,6 +14,7 @@ from ..kept import keep, read_kept
 from ..text import json_values
 from .changes import Changes, changes_between
 from .facts import (
+    RAN,
     SUBJECT,
     VIEWS,
     Counts,
@@ -103,7 +104,7 @@ def _target_object(coverage: Coverage, target: TargetCoverage) -> dict[str, Any]
             view: {name: counts.to_dict() for name, counts in grouped(coverage, target, view).items()}
             for view in VIEWS
         },
-        "tasks": {name: counts.to_dict() for name, counts in by_task(coverage, target).items()},
+        "tasks": {name: counts.to_dict("mapped", RAN) for name, counts in by_task(coverage, target).items()},
         **facts,
     }
 

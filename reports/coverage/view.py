@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from hardware.evidence.record import Outcome
@@ -122,11 +122,10 @@ def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
         yield Heading(level=3, text=heading)
         if note:
             yield note
-        yield _counts(view, "types", [(name, one, one.buildable, one.types) for name, one in groups.items()])
-    tasks = by_task(coverage, target)
+        yield _counts(view, groups, "types", (Standing.CONDITIONAL, *OPEN))
     yield Heading(level=3, text="By task, primary or not")
     yield "Every task that transformers maps a class of the type for. What isn't counted here was not run."
-    yield _counts("task", "with a class", [(name, t.ran, t.buildable, t.mapped) for name, t in tasks.items()])
+    yield _counts("task", by_task(coverage, target), "with a class for it", RAN[1:])
     yield Heading(level=3, text="Checks")
     yield "Over the types that have a recipe, doing their primary task."
     yield _checks(target)
@@ -141,14 +140,12 @@ def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
         yield [f"{name} ({len(names)}): {', '.join(names)}" for name, names in sorted(passed.items())]
 
 
-def _counts(view: str, whole: str, rows: Sequence[tuple[str, Counts, int, int]]) -> Block:
-    """Each group with its counts, how many of it can be built and how many there are; columns of standings that no
-    type has are left out."""
-    if not rows:
+def _counts(view: str, groups: Mapping[str, Counts], whole: str, standings: Iterable[Standing]) -> Block:
+    """Each group with its counts, how many of it can be built and how many there are; of the `standings` those that
+    no type has are left out."""
+    if not groups:
         return "There are none."
-    shown = [one for one in (Standing.CONDITIONAL, *OPEN) if any(counts[one] for _, counts, _, _ in rows)]
-    if whole != "types":
-        shown = [one for one in shown if one in RAN]
+    shown = [one for one in standings if any(counts[one] for counts in groups.values())]
     return Table(
         headings=(view, "passed", "of those that can be built", f"of all {whole}", *(one.words for one in shown)),
         short=(view, "passed", "of built", "of all", *(_SHORT[one] for one in shown)),
@@ -156,10 +153,10 @@ def _counts(view: str, whole: str, rows: Sequence[tuple[str, Counts, int, int]])
             (
                 name,
                 str(counts[Standing.PASSED]),
-                *(f"{of} ({in_percent(counts[Standing.PASSED], of)})" for of in (buildable, types)),
+                *(f"{of} ({in_percent(counts[Standing.PASSED], of)})" for of in (counts.buildable, counts.types)),
                 *(str(counts[one]) for one in shown),
             )
-            for name, counts, buildable, types in rows
+            for name, counts in groups.items()
         ],
     )
 

@@ -33,9 +33,11 @@ def markdown_report(report: Report) -> str:
     Remarks on targets that aren't here are rows of the table of targets only; JSON has a finding for each.
     """
     shown = [finding for finding in report.findings if not _is_row(finding, report)]
+    left = len(report.findings) - len(shown)
+    rows = f" ({left} of them are rows of the first table only)" if left else ""
     parts = [
         "# Hardware compatibility report",
-        f"{markdown(report.timestamp)} UTC. {counts_line(report)}{_rows(report)}.",
+        f"{markdown(report.timestamp)} UTC. {counts_line(report)}{rows}.",
         *([_baseline_section(report.baseline)] if report.baseline else []),
         *([project_markdown(report.project)] if report.project else []),
         _stack(report),
@@ -56,11 +58,6 @@ def counts_line(report: Report) -> str:
     if not report.findings:
         return "No findings"
     return "Findings: " + ", ".join(f"{counts[severity]} {severity}" for severity in Severity)
-
-
-def _rows(report: Report) -> str:
-    rows = sum(_is_row(finding, report) for finding in report.findings)
-    return f" ({rows} of them are rows of the first table only)" if rows else ""
 
 
 def _is_row(finding: Finding, report: Report) -> bool:
@@ -172,6 +169,7 @@ def _components(report: Report) -> str:
 
 
 _HEADINGS = ("cell", "verdict", "weights", "asked for", "ran on", "device", "checks", "because")
+_NO_CHECK = "No check left a line."
 _CHECK_HEADINGS = ("check", "outcome", "asked for", "ran on", "error / tolerance", "time")
 
 
@@ -193,18 +191,13 @@ def cells_table(cells: Sequence[CellReport]) -> str:
 
 def cell_section(cell: CellReport) -> str:
     """A cell with its verdict, what that rests on, and the table of its checks."""
+    checks = markdown_table(_CHECK_HEADINGS, [_row(line) for line in cell.lines]) if cell.lines else _NO_CHECK
     facts = [f"- verdict: **{cell.verdict.level}** ({cell.basis})", *_facts(cell_facts(cell))]
-    return "\n\n".join([f"## {markdown(cell.id)}", "\n".join(facts), _checks(cell.lines)])
+    return "\n\n".join([f"## {markdown(cell.id)}", "\n".join(facts), checks])
 
 
 def _facts(facts: Facts) -> Iterator[str]:
     yield from (f"- {label}: {code(text) if label == 'command' else markdown(text)}" for label, text in facts)
-
-
-def _checks(lines: Sequence[CheckLine]) -> str:
-    if not lines:
-        return "No check left a line."
-    return markdown_table(_CHECK_HEADINGS, [_row(line) for line in lines])
 
 
 def _row(line: CheckLine) -> list[str]:

@@ -145,14 +145,12 @@ def paged(fragments: Sequence[str], index: Mapping[str, Sequence[str]], size: in
 
 def packed(fragments: Sequence[str], size: int) -> Mapping[str, Any]:
     """Fragments as parcels of `size`: each a JSON list, compressed with gzip, in base64."""
-    groups = (fragments[start : start + size] for start in range(0, len(fragments), size))
-    return {"size": size, "parcels": [_parcel([str(text) for text in group]) for group in groups]}
-
-
-def _parcel(texts: Sequence[str]) -> str:
-    # No moment goes into it: the same report is the same page.
-    packed_bytes = gzip.compress(json.dumps(texts, ensure_ascii=False).encode(), compresslevel=5, mtime=0)
-    return base64.b64encode(packed_bytes).decode("ascii")
+    parcels = []
+    for start in range(0, len(fragments), size):
+        texts = json.dumps(list(map(str, fragments[start : start + size])), ensure_ascii=False)
+        # No moment goes into it: the same report is the same page.
+        parcels.append(base64.b64encode(gzip.compress(texts.encode(), compresslevel=5, mtime=0)).decode("ascii"))
+    return {"size": size, "parcels": parcels}
 
 
 def unpacked(parcels: Mapping[str, Any]) -> list[str]:

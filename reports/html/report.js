@@ -153,28 +153,6 @@
   });
   follow();
 
-  const cellForm = document.getElementById("cell-form");
-  if (cellForm) {
-    const { id } = cellForm.elements;
-    const names = document.getElementById("cell-names");
-    const said = cellForm.querySelector("output");
-    cellForm.hidden = false;
-    // Five thousand names in the page would be read aloud and drawn by nobody: only those that fit are there.
-    const like = (text) => [...places.keys()].filter((name) => name.includes(text)).slice(0, 20);
-    id.addEventListener("input", () => {
-      names.replaceChildren(...like(id.value.trim()).map((value) => Object.assign(document.createElement("option"), { value })));
-    });
-    cellForm.addEventListener("submit", (event) => {
-      event.preventDefault();
-      const text = id.value.trim();
-      const found = places.has(text) ? text : like(text)[0];
-      said.textContent = found ? "" : `There is no cell like ${text}.`;
-      if (!found) return;
-      if (location.hash === `#${found}`) follow();
-      else location.hash = found;
-    });
-  }
-
   // What is printed is all of it.
   let closed = [];
   addEventListener("beforeprint", () => {

@@ -163,7 +163,7 @@ def test_one_finding_of_many_cells_is_one_result_with_related_cells_up_to_the_li
     (result,) = sarif_of(report(finding(cells=cells)))["results"]
     assert len(result["relatedLocations"]) == sarif.MOST_LOCATIONS - 1
     assert result["properties"]["cell_count"] == 300
-    assert "Cells: 300" in result["message"]["text"]
+    assert "In: 300 cells" in result["message"]["text"]
 
 
 def test_sarif_beyond_the_limits_keeps_the_worst_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_worse_comes_first_and_what_stayed_is_only_counted():
     assert found.same == 1
     text = " ".join(changes_text(found, "table").split())
     assert text.index("broke/") < text.index("fell/") < text.index("old/") < text.index("new/") < text.index("gone/")
-    assert "high (measured) -> unsupported (measured)" in text
+    assert "high (measured) → unsupported (measured)" in text
     assert "why broke" in text
     assert "same/" not in text
     assert "2 worse, 1 expired, 1 new, 1 gone; 1 cells are the same" in text

@@ -14,7 +14,7 @@ from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine
 from reports.cells import CellReport
 from reports.components import Component
 from reports.diagnosis import diagnose
-from reports.finding import SCHEMA, Finding, Severity, worst_first
+from reports.finding import SCHEMA, Finding, Remedy, Severity, worst_first
 from reports.formats import FORMATS, report_text
 from reports.kept import schema_of
 from reports.report import Report
@@ -80,7 +80,7 @@ def make_report(text: str = "plain") -> Report:
         component=text,
         timestamp="2026-01-01T00:00:00+00:00",
         model_name=text,
-        recommendations=(text,),
+        remedies=(Remedy(do=text),),
         traceback=text,
     )
     return Report(
