@@ -82,16 +82,14 @@ def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str
 
     told = "the model" if request.anonymise_models else name
     note(f"running {told} without data, to see how much memory it takes …")
-    return memory_check(
-        name,
-        request.device,
-        targets(reporter.inventory()),
-        sizes=request.memory,
-        mode="training" if request.training else None,
-        precision=request.precision,
-        batch=request.batch,
-        context=request.context,
-    )
+    question = {
+        "mode": "training" if request.training else None,
+        "precision": request.precision,
+        "batch": request.batch,
+        "context": request.context,
+        "sizes": request.memory,
+    }
+    return memory_check(name, request.device, question, targets(reporter.inventory()))
 
 
 def _evidence(request: Request) -> Latest | None:

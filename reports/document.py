@@ -81,8 +81,9 @@ def _lines(block: Block, width: int) -> Iterator[str]:
 
 
 def _told(headings: Sequence[str], row: Sequence[str]) -> str:
-    """A row of texts in words, each but the first behind its heading."""
-    said = "; ".join(f"{name}: {cell}" for name, cell in zip(headings[1:], row[1:], strict=True) if cell)
+    """A row of texts in words; where there are several beside the first, each stands behind its heading."""
+    names = [""] if len(headings) == 2 else [f"{heading}: " for heading in headings[1:]]
+    said = "; ".join(f"{name}{cell}" for name, cell in zip(names, row[1:], strict=True) if cell)
     return f"{row[0]}: {said}" if said else row[0]
 
 

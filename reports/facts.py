@@ -5,7 +5,7 @@ Evidence may come from anywhere: what has another shape than ours is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardware.evidence.record import CheckLine, RunLine
@@ -18,8 +18,8 @@ from .wording import FAULT_WORDS, explained, texts
 Facts = Sequence[tuple[str, str]]
 
 
-def cell_facts(cell: CellReport, runs: Sequence[RunLine] = ()) -> Facts:
-    """Why a cell's verdict is what it is, and what ran; `runs` may say why `auto` chose its target."""
+def cell_facts(cell: CellReport) -> Facts:
+    """Why a cell's verdict is what it is, and what ran."""
     reasons, conditions = explained(cell.verdict)
     said = " ".join(texts(cell.verdict.reasons))
     substituted = dict.fromkeys(line.substitution_reason for line in cell.lines)
@@ -33,22 +33,8 @@ def cell_facts(cell: CellReport, runs: Sequence[RunLine] = ()) -> Facts:
         ("asked for", cell.requested or cell.id.split("/")[2]),
         ("ran on", f"{cell.actual}{device}" if cell.actual else "nothing ran"),
         *(("substituted", text) for text in substituted if text and text not in said),
-        *_choice(cell.id, runs),
         ("from run", ", ".join(dict.fromkeys(line.run_id for line in cell.lines)) or "–"),
     ]
-
-
-def _choice(cell_id: str, runs: Sequence[RunLine]) -> Iterator[tuple[str, str]]:
-    """What `auto` took and what it passed over, as the plan records it."""
-    for run in runs:
-        for planned in run.plan:
-            if planned.cell_id != cell_id or planned.selection is None:
-                continue
-            steps = planned.selection.get("steps")
-            for place, step in enumerate(steps if isinstance(steps, list) else ()):
-                if isinstance(step, Mapping):
-                    label = "chosen by auto" if place == len(steps or ()) - 1 else "passed over"
-                    yield label, f"{step.get('target')}: {step.get('reason')}"
 
 
 def error_text(line: CheckLine) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,22 +55,18 @@ class MemoryCheck:
 
 
 def memory_check(
-    name: str,
-    device: str | None,
-    statuses: Sequence[TargetStatus],
-    *,
-    sizes: Sequence[str] = (),
-    **asked: Any,
+    name: str, device: str | None, question: Mapping[str, Any], statuses: Sequence[TargetStatus]
 ) -> MemoryCheck:
     """What `name` takes, on `device` or (None, `auto`) on each target of `statuses` that is here, and in each of the
-    `sizes` of devices that aren't here.
+    sizes that were asked about.
 
-    `asked` is how the model is to be run: mode, precision, batch and context, None for what is usual for it. Raises
-    `UsageError` for a size that is none.
+    The `question` is how the model is to be run: mode, precision, batch and context, None for what is usual for it,
+    and `sizes` of devices that aren't here. Raises `UsageError` for a size that is none.
     """
+    asked = dict(question)
     rooms = [
         *_rooms(device, statuses),
-        *(Room(name=f"a device of {size}", available=parse_size(size)) for size in sizes),
+        *(Room(name=f"a device of {size}", available=parse_size(size)) for size in asked.pop("sizes")),
     ]
     asked["least_room"] = min((room.available for room in rooms if room.available is not None), default=None)
     try:

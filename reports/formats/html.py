@@ -51,7 +51,7 @@ def html_report(report: Report) -> str:
     rest: dict[str, Any] = {name: one.rest for name, one in lists.items() if one.rest}
     if len(cells) > SHOWN:
         rest["cells"] = packed(drawn, _CELLS_A_PARCEL)
-    past = charts.timeline(report.history)
+    past, graver = charts.timeline(report.history), report_view.index(_graver(report))
     values: dict[str, Any] = {
         **lists,
         "report": report,
@@ -60,7 +60,7 @@ def html_report(report: Report) -> str:
         "cell_fragments": drawn,
         "packed": rest,
         "packed_cells": "cells" in rest,
-        "finding_choices": report_view.choices(_graver(report)),
+        "finding_choices": {name: sorted(set(graver[name])) for name in ("severity", "hardware", "type")},
         "opinion_headings": HEADINGS,
         "opinion_rows": second_opinion_rows(report.second_opinions),
         "subjects": sorted({line.subject for line in report.checks}),

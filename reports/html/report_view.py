@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
@@ -13,7 +13,7 @@ from hardware.evidence.store import lines_by_cell
 from ..cells import CellReport
 from ..diagnosis import command_again, error_types
 from ..facts import Facts, cell_facts
-from ..finding import Finding, Severity
+from ..finding import Finding
 from ..report import Report
 from ..wording import explained
 from .charts import Fared, past_of
@@ -68,7 +68,7 @@ def cell_views(report: Report) -> tuple[CellView, ...]:
             cell=cell,
             because=explained(cell.verdict)[0],
             against=_against(cell.predicted, cell.verdict),
-            facts=cell_facts(cell, report.runs),
+            facts=[*cell_facts(cell), *_choice(cell.id, report.runs)],
             machines=tuple(filter(None, dict.fromkeys(machine_of.get(line.run_id, "") for line in cell.lines))),
             past=past(cell.id),
         )
@@ -87,6 +87,19 @@ def _against(predicted: Verdict | None, verdict: Verdict) -> str:
     if predicted.level is verdict.level:
         return "as predicted"
     return "better than predicted" if verdict.level.rank > predicted.level.rank else "worse than predicted"
+
+
+def _choice(cell_id: str, runs: Sequence[RunLine]) -> Iterator[tuple[str, str]]:
+    """What `auto` took and what it passed over, as the plan records it."""
+    for run in runs:
+        for planned in run.plan:
+            if planned.cell_id != cell_id or planned.selection is None:
+                continue
+            steps = planned.selection.get("steps")
+            for place, step in enumerate(steps if isinstance(steps, list) else ()):
+                if isinstance(step, Mapping):
+                    label = "chosen by auto" if place == len(steps or ()) - 1 else "passed over"
+                    yield label, f"{step.get('target')}: {step.get('reason')}"
 
 
 def is_beyond(line: CheckLine) -> bool:
@@ -162,16 +175,6 @@ def by_run_and_cell(ids: Sequence[str]) -> list[str]:
         cell, _, check = rest.rpartition("/")
         checks.setdefault((run, cell), []).append(check)
     return [f"{run}, {cell}: {', '.join(names)}" if cell else run for (run, cell), names in checks.items()]
-
-
-def choices(findings: Sequence[Finding]) -> Mapping[str, Sequence[str]]:
-    """What findings can be filtered by: those values that there are."""
-    severities = {finding.severity for finding in findings}
-    return {
-        "severity": [str(one) for one in Severity if one in severities],
-        "hardware": sorted({finding.hardware_type for finding in findings}),
-        "type": sorted({finding.error_type for finding in findings}),
-    }
 
 
 def index(findings: Sequence[Finding]) -> Mapping[str, Sequence[str]]:

@@ -20,9 +20,9 @@ from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, Planne
 from hardware.evidence.store import read_run
 from hardware.evidence.writer import EvidenceWriter
 from reports.cells import CellReport
-from reports.facts import cell_facts
 from reports.finding import Finding, Remedy, Severity
 from reports.formats import report_text
+from reports.html import report_view
 from reports.report import Report
 from reports.run_command import _prepare, write_run_reports
 
@@ -357,6 +357,5 @@ def test_of_the_targets_that_auto_looked_at_the_last_was_chosen():
     plan = PlannedCell(
         cell_id=CPU, checks=(), suite="s.py", suite_hash="h", subject="tiny", selection={"steps": steps}
     )
-    found = list(cell_facts(CellReport(verdict=verdict()), [run_line(plan=(plan,))]))
-    chosen = [pair for pair in found if pair[0] in ("passed over", "chosen by auto")]
-    assert chosen == [("passed over", "cuda: absent"), ("chosen by auto", "openvino: here")]
+    found = list(report_view._choice(CPU, [run_line(plan=(plan,))]))
+    assert found == [("passed over", "cuda: absent"), ("chosen by auto", "openvino: here")]
