@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hardware.plain_text import WIDTH, one_line, printable, wrapped
 
-from .text import markdown, markdown_table
+from .text import escaped_table, markdown
 
 _LONGEST = 100_000
 _NARROWEST_NAME = 14
@@ -50,8 +50,7 @@ def _markdown(block: Block) -> str:
         return f"{'#' * block.level} {markdown(block.text)}"
     if isinstance(block, list):
         return "\n".join(f"- {markdown(item, longest=_LONGEST, opens_block=True)}" for item in block)
-    rows = [[markdown(cell, longest=_LONGEST) or "-" for cell in row] for row in block.rows]
-    table = markdown_table([markdown(one) for one in block.headings], rows)
+    table = escaped_table(block.headings, block.rows, longest=_LONGEST)
     numbers = f"|---|{'---:|' * (len(block.headings) - 1)}"
     return table.replace(f"|{'---|' * len(block.headings)}", numbers, 1) if block.short else table
 

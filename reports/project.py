@@ -7,7 +7,7 @@ from hardware.cell import Cell
 from hardware.plain_text import wrapped
 
 from .finding import Finding, Remedy, Severity
-from .text import fenced, listed, markdown, markdown_table, printable
+from .text import escaped_table, fenced, listed, markdown, printable
 
 COMPONENT = "project_file"
 
@@ -45,16 +45,16 @@ def _labelled(label: str, text: str, width: int) -> str:
 def project_markdown(outcome: ProjectOutcome) -> str:
     """A section with a row for each finding, and below it the entries that are to be removed."""
     rows = [
-        [
+        (
             str(finding.kind).replace("_", " "),
             "yes" if finding.kind.breaks else "no",
-            markdown(finding.cell),
-            markdown(finding.message, longest=600),
-            markdown(finding.fix) if finding.fix else "-",
-        ]
+            finding.cell,
+            finding.message,
+            finding.fix,
+        )
         for finding in outcome.findings
     ]
-    table = markdown_table(("what", "breaks the build", "cell", "why", "what to do"), rows)
+    table = escaped_table(("what", "breaks the build", "cell", "why", "what to do"), rows, longest=600)
     quotes = [f"{markdown(finding.fix)}\n\n{fenced(finding.quote)}" for finding in outcome.findings if finding.quote]
     head = f"## Project file\n\n{markdown(outcome.file)}: {markdown(outcome.summary)}."
     return "\n\n".join([head, table, *quotes])

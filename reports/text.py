@@ -53,6 +53,12 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
+def escaped_table(headings: Sequence[str], rows: Sequence[Sequence[str | None]], *, longest: int = 300) -> str:
+    """A table of texts of anybody's, each cut where it is longer; a dash stands where there is none."""
+    cells = [[markdown(text or "", longest=longest) or "-" for text in row] for row in rows]
+    return markdown_table([markdown(one) for one in headings], cells)
+
+
 def text_table(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],

@@ -78,7 +78,7 @@ def html_report(report: Report) -> str:
         "matrix": matrix_view(report.matrix, load_rules()) if report.matrix else None,
         "views": VIEWS,
     }
-    scripts = ("report.js", "filter.js", *(MATRIX_SCRIPTS if report.matrix else ()))
+    scripts = ("filter.js", "report.js", *(MATRIX_SCRIPTS if report.matrix else ()))
     return render_page("report.html.j2", scripts, parts_of_page=list(_parts(values)), **values)
 
 

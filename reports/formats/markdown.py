@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hardware.evidence.record import CheckLine, RunLine
+from hardware.evidence.record import RunLine
+from hardware.plain_text import one_line
 
 from ..cells import CellReport
 from ..facts import Facts, cell_facts, error_text, run_facts
@@ -13,7 +14,7 @@ from ..project import project_markdown
 from ..report import Report
 from ..second_opinion import second_opinion_markdown
 from ..stack import STACK_COMPONENT
-from ..text import advice_markdown, code, fenced, listed, markdown, markdown_table
+from ..text import advice_markdown, code, escaped_table, fenced, listed, markdown, markdown_table
 from ..wording import explained
 from .base import Format
 
@@ -79,10 +80,6 @@ def measured_line(report: Report) -> str:
     return f"Checks: {len(report.checks)} in {cells} cells ({outcomes}). Models tested: {models}."
 
 
-def _or_dash(text: str | None) -> str:
-    return markdown(text) if text else "-"
-
-
 def _baseline_section(baseline: Comparison) -> str:
     lines = [f"- {state}: {text}" for state, text in _STATES.items()]
     head = f"## Against {markdown(baseline.name)}\n\n{baseline.summary}, since {markdown(baseline.timestamp)} UTC."
@@ -105,7 +102,7 @@ def _findings_table(findings: Sequence[Finding], report: Report) -> str:
             f"[{finding.severity}](#{_anchor(finding)})",
             markdown(finding.hardware_type),
             markdown(finding.error_type),
-            _or_dash(finding.model_name),
+            markdown(finding.model_name or "-"),
             markdown(finding.message, longest=160),
             *([str(against.state(finding))] if against else []),
         ]
@@ -148,24 +145,18 @@ def _stack(report: Report) -> str:
     if not report.stack:
         return ""
     rows = [
-        [
-            markdown(one.target),
-            one.state,
-            _or_dash(one.device_name),
-            "-" if one.duration_s is None else f"{one.duration_s:.1f} s",
-            _or_dash(one.reason),
-        ]
+        (one.target, one.state, one.device_name, f"{one.duration_s:.1f} s" if one.duration_s else "", one.reason)
         for one in report.stack
     ]
     head = "## Hardware stack\n\n`computed`: three numbers were computed there and are right.\n\n"
-    return head + markdown_table(("target", "state", "device", "took", "reason"), rows)
+    return head + escaped_table(("target", "state", "device", "took", "reason"), rows)
 
 
 def _components(report: Report) -> str:
     if not report.components:
         return ""
-    rows = [[markdown(one.name), one.state, _or_dash(one.version), _or_dash(one.reason)] for one in report.components]
-    return "## Components\n\n" + markdown_table(("component", "state", "version", "reason"), rows)
+    rows = [(one.name, one.state, one.version, one.reason) for one in report.components]
+    return "## Components\n\n" + escaped_table(("component", "state", "version", "reason"), rows)
 
 
 _HEADINGS = ("cell", "verdict", "weights", "asked for", "ran on", "device", "checks", "because")
@@ -178,37 +169,37 @@ def cells_table(cells: Sequence[CellReport]) -> str:
     if not cells:
         return ""
     rows = [
-        [
-            markdown(cell.id),
+        (
+            cell.id,
             f"{cell.verdict.level} ({cell.basis})",
-            *(_or_dash(text) for text in (cell.subjects, cell.requested, cell.actual, cell.device, cell.outcomes)),
-            markdown("; ".join(explained(cell.verdict)[0]), longest=160) or "-",
-        ]
+            *(cell.subjects, cell.requested, cell.actual, cell.device, cell.outcomes),
+            one_line("; ".join(explained(cell.verdict)[0]), longest=160),
+        )
         for cell in cells
     ]
-    return "## Cells\n\n" + markdown_table(_HEADINGS, rows)
+    return "## Cells\n\n" + escaped_table(_HEADINGS, rows)
 
 
 def cell_section(cell: CellReport) -> str:
     """A cell with its verdict, what that rests on, and the table of its checks."""
-    checks = markdown_table(_CHECK_HEADINGS, [_row(line) for line in cell.lines]) if cell.lines else _NO_CHECK
+    rows = [
+        (
+            line.check_name,
+            line.outcome,
+            line.requested_target,
+            line.actual_target,
+            error_text(line),
+            f"{line.duration_s:.2f} s",
+        )
+        for line in cell.lines
+    ]
+    checks = escaped_table(_CHECK_HEADINGS, rows) if rows else _NO_CHECK
     facts = [f"- verdict: **{cell.verdict.level}** ({cell.basis})", *_facts(cell_facts(cell))]
     return "\n\n".join([f"## {markdown(cell.id)}", "\n".join(facts), checks])
 
 
 def _facts(facts: Facts) -> Iterator[str]:
     yield from (f"- {label}: {code(text) if label == 'command' else markdown(text)}" for label, text in facts)
-
-
-def _row(line: CheckLine) -> list[str]:
-    return [
-        markdown(line.check_name),
-        str(line.outcome),
-        markdown(line.requested_target),
-        _or_dash(line.actual_target),
-        error_text(line) or "-",
-        f"{line.duration_s:.2f} s",
-    ]
 
 
 def run_section(run: RunLine) -> str:

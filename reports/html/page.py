@@ -151,8 +151,3 @@ def packed(fragments: Sequence[str], size: int) -> Mapping[str, Any]:
         # No moment goes into it: the same report is the same page.
         parcels.append(base64.b64encode(gzip.compress(texts.encode(), compresslevel=5, mtime=0)).decode("ascii"))
     return {"size": size, "parcels": parcels}
-
-
-def unpacked(parcels: Mapping[str, Any]) -> list[str]:
-    """The fragments again."""
-    return [text for parcel in parcels["parcels"] for text in json.loads(gzip.decompress(base64.b64decode(parcel)))]

@@ -3,8 +3,11 @@ was measured."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -16,11 +19,16 @@ from reports.finding import Finding, Severity
 from reports.formats import report_text
 from reports.html import charts
 from reports.html.charts import timeline
-from reports.html.page import SHOWN, paged, unpacked
+from reports.html.page import SHOWN, paged
 from reports.report import Report
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>'\"\x1b[31m\u202e"
 CELLS = [f"model{number}/fill-mask/cpu/float32" for number in range(SHOWN + 30)]
+
+
+def unpacked(parcels: dict[str, Any]) -> list[str]:
+    """The fragments of a list that a page holds packed."""
+    return [text for parcel in parcels["parcels"] for text in json.loads(gzip.decompress(base64.b64decode(parcel)))]
 
 
 def line(cell: str, name: str = "builds", **changes: object) -> CheckLine:
