@@ -90,8 +90,8 @@ def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str
     remarks = [finding for finding in report.findings if finding.severity is Severity.INFO]
     rows = fragments("verdict_row.html.j2", "view", cells)
     told = {
-        "text": [cell.id for cell in cells],
-        "level": [cell.level for cell in cells],
+        "text": [one.cell.id for one in cells],
+        "level": [str(one.cell.verdict.level) for one in cells],
         "outcomes": ["|".join(one.cell.counts) for one in cells],
     }
     return {

@@ -25,7 +25,7 @@ class CellView:
     """One cell with its checks.
 
     `against` says how the verdict lies to the prediction. `machines` are those that its lines are of, `past` its
-    earlier runs.
+    earlier runs; `command` runs it again, and it is shown open where something failed or has no line.
     """
 
     cell: CellReport
@@ -34,26 +34,8 @@ class CellView:
     facts: Facts
     machines: tuple[str, ...]
     past: Sequence[Fared]
-
-    @property
-    def id(self) -> str:
-        """The cell's id."""
-        return self.cell.id
-
-    @property
-    def level(self) -> str:
-        """The verdict's level."""
-        return str(self.cell.verdict.level)
-
-    @property
-    def command(self) -> str:
-        """The command that runs the cell again."""
-        return command_again(self.cell.lines[0]) if self.cell.lines else ""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the cell is shown open: where something failed or has no line."""
-        return any(line.outcome.is_failure or line.outcome is Outcome.NOT_RUN for line in self.cell.lines)
+    command: str
+    is_open: bool
 
 
 def cell_views(report: Report) -> tuple[CellView, ...]:
@@ -71,6 +53,8 @@ def cell_views(report: Report) -> tuple[CellView, ...]:
             facts=[*cell_facts(cell), *_choice(cell.id, report.runs)],
             machines=tuple(filter(None, dict.fromkeys(machine_of.get(line.run_id, "") for line in cell.lines))),
             past=past(cell.id),
+            command=command_again(cell.lines[0]) if cell.lines else "",
+            is_open=any(line.outcome.is_failure or line.outcome is Outcome.NOT_RUN for line in cell.lines),
         )
         for cell in cells
     )
@@ -159,7 +143,7 @@ def not_passed(cells: Sequence[CellView], accepted: Mapping[str, str]) -> tuple[
                 key = line.outcome, text.splitlines()[0] if text else "no reason was recorded"
                 checks, ids = grouped.setdefault(key, ([], []))
                 checks.append(line.check_name)
-                ids.append(view.id)
+                ids.append(view.cell.id)
     order = sorted(Outcome, key=lambda outcome: not outcome.is_failure)
     return tuple(
         (str(outcome), reason, tuple(dict.fromkeys(checks)), tuple(dict.fromkeys(ids)))
