@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,15 +153,6 @@ def check_model(
         measured, nothing = _refused_verdict(cell, refused), False
     cause, change = _cause_and_change(measured, findings, absent, nothing, refusal, files, command)
     present, facts = strongest_of(measured, predicted), facts_here(files.known, cell, inventory)
-    if others:
-        notes += (f"{others} lines of evidence are of another configuration with these weights",)
-    if found.confidence == "low" and not kind_of(name):
-        notes += (f"{name} is not in the local cache and was classified by its name alone ({found.source})",)
-    opinions = [
-        reason_text(one.reason)
-        for one in second_opinions(latest.others, inventory)
-        if (one.model, one.target) == (cell.model, str(cell.target))
-    ]
     poor = present.level in (Level.LOW, Level.UNSUPPORTED)
     return ModelCheck(
         model=name,
@@ -175,7 +166,7 @@ def check_model(
         absence=_absence(absent).error_type if absent else "",
         command=command,
         suggestion=suggest(present, facts, rules, predicted_on, stored_recipes()) if poor else None,
-        notes=(*notes, *files.remarks, *opinions),
+        notes=(*notes, *_notes(name, found, others), *files.remarks, *_opinions(latest, inventory, cell)),
         memory=memory,
         refused=_error_type_of(refused) if refused else "",
     )
@@ -247,6 +238,19 @@ def _refused_verdict(cell: Cell, error: HwCompatError) -> Verdict:
 
 def _has_weights(found: Classification) -> bool:
     return found.path is not None and any(Path(found.path).glob("*.safetensors"))
+
+
+def _notes(name: str, found: Classification, others: int) -> Iterator[str]:
+    if others:
+        yield f"{others} lines of evidence are of another configuration with these weights"
+    if found.confidence == "low" and not kind_of(name):
+        yield f"{name} is not in the local cache and was classified by its name alone ({found.source})"
+
+
+def _opinions(latest: Latest, inventory: HardwareInfo, cell: Cell) -> Iterator[str]:
+    for one in second_opinions(latest.others, inventory):
+        if (one.model, one.target) == (cell.model, str(cell.target)):
+            yield reason_text(one.reason)
 
 
 def without_transformers(name: str, device: str | None, error: HwCompatError) -> ModelCheck:
