@@ -25,6 +25,7 @@ from .finding import Finding, Remedy
 from .identifying import Diagnosis, KnownIssue
 
 if TYPE_CHECKING:
+    from generators.compatibility.selection import Suggestion
     from hardware.detection import HardwareInfo
 
 # A file of advice: what helps for a `cause`, `first` anywhere, for a `target`, in `general`. An entry is a text, or
@@ -85,19 +86,13 @@ def remedies(
             listed.append(f"See what the device says: `{facts['command']}`")
         if "look" in facts:
             listed.append(f"See what the device says: {facts['look']}")
-    found = (_remedy(entry, command or as_runnable(EXAMPLE)) for entry in listed if name not in _unless(entry))
+    entries: list[Mapping[str, Any]] = [{"do": entry} if isinstance(entry, str) else entry for entry in listed]
+    found = [
+        Remedy(do=entry["do"].replace(_COMMAND, command or as_runnable(EXAMPLE)), cost=entry.get("cost", {}))
+        for entry in entries
+        if name not in entry.get("unless", ())
+    ]
     return tuple({one.text: one for one in found}.values())
-
-
-def _unless(entry: str | Mapping[str, Any]) -> Sequence[str]:
-    """The targets for which an entry is no advice."""
-    return () if isinstance(entry, str) else entry.get("unless", ())
-
-
-def _remedy(entry: str | Mapping[str, Any], command: str) -> Remedy:
-    if isinstance(entry, str):
-        return Remedy(do=entry.replace(_COMMAND, command))
-    return Remedy(do=entry["do"].replace(_COMMAND, command), cost=entry.get("cost", {}))
 
 
 def remedies_for(diagnosis: Diagnosis, target: str, *, command: str = "") -> tuple[Remedy, ...]:
@@ -148,14 +143,7 @@ def with_alternatives(
         if verdict is not None and left:
             left -= 1
             more += _suggested(verdict, inventory)
-        texts = tuple(one.text for one in more)
-        found.append(
-            replace(
-                finding,
-                recommendations=(*finding.recommendations, *texts),
-                remedies=(*finding.remedies, *more),
-            )
-        )
+        found.append(replace(finding, remedies=(*finding.remedies, *more)))
     return found
 
 
@@ -169,17 +157,14 @@ def other_targets(finding: Finding) -> tuple[Remedy, ...]:
     having = [
         target
         for target in vocabulary().hardware_types
-        if target != finding.hardware_type.partition(":")[0] and _has(target, names)
+        if target != finding.hardware_type.partition(":")[0]
+        and len(coverage(Target(name=target), names).supported) == len(names)
     ]
     if not having:
         return ()
     return (
         Remedy(do=f"Use other hardware: by the tables of operators {', '.join(names)} is on {', '.join(having)}."),
     )
-
-
-def _has(target: str, names: Sequence[str]) -> bool:
-    return len(coverage(Target(name=target), names).supported) == len(names)
 
 
 def _poor(finding: Finding, by_cell: Mapping[str, Verdict]) -> Verdict | None:
@@ -211,11 +196,12 @@ def _suggested(verdict: Verdict, inventory: HardwareInfo) -> list[Remedy]:
     family = [one for one in stored_recipes() if one.family == recipe.family and one.model_type != recipe.model_type]
     family.sort(key=lambda one: (one.architecture != recipe.architecture, one.model_type))
     found = suggest(verdict, facts_here(recipe, cell, inventory), rules, predicted, family[:_MOST_MODELS])
+    return [Remedy(do=f"Use {text}.") for text in suggested(found, cell)]
+
+
+def suggested(found: Suggestion, cell: Cell) -> list[str]:
+    """What to try instead, in words, each with its level and what that rests on."""
     hardware = [f"{Cell.parse(one.cell).target} ({one.level}, {one.basis})" for one in found.hardware]
     models = [f"{Cell.parse(one.cell).model} ({one.level}, {one.basis})" for one in found.models]
-    said = []
-    if hardware:
-        said.append(Remedy(do=f"Use other hardware for {cell.model}: {', '.join(hardware)}."))
-    if models:
-        said.append(Remedy(do=f"Use a similar model on {cell.target}: {', '.join(models)}."))
-    return said
+    said = [f"other hardware for {cell.model}: {', '.join(hardware)}"] if hardware else []
+    return said + ([f"a similar model on {cell.target}: {', '.join(models)}"] if models else [])

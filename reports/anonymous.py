@@ -114,7 +114,7 @@ class Pseudonyms:
         if hits := tuple(name for name in self._spelt if name in plain):
             if hits not in self._expressions:
                 self._expressions[hits] = _expression(self._spelt[name] for name in hits)
-            shown = self._expressions[hits].sub(lambda match: self._pseudonym(match[0]), shown)
+            shown = self._expressions[hits].sub(lambda match: self._names[self._of[_plain(match[0])]], shown)
         return self._without_cut_names(shown) if "…" in shown else shown
 
     def value(self, value: _T) -> _T:
@@ -141,7 +141,8 @@ class Pseudonyms:
         return dataclasses.replace(value, **changed)
 
     def _named(self, name: object, value: Any) -> Any:
-        if name in _LEFT_ALONE and _is_text(value):
+        several = value if isinstance(value, list | tuple) else [value]
+        if name in _LEFT_ALONE and all(isinstance(one, str) for one in several):
             return value
         if name == "command" and isinstance(value, str):
             return self.text(_without_folders(value))
@@ -161,9 +162,6 @@ class Pseudonyms:
             self._cells[text] = f"{self._names[self._of[plain]] if plain in self._of else model}/{rest}"
         return self._cells[text]
 
-    def _pseudonym(self, found: str) -> str:
-        return self._names[self._of[_plain(found)]]
-
     def _without_cut_start(self, text: str) -> str:
         """A traceback whose beginning was cut off may go on within a name."""
         for name in self._spelt.values():
@@ -172,20 +170,11 @@ class Pseudonyms:
 
     def _without_cut_names(self, text: str) -> str:
         """A text that was cut may end, or go on, within a name."""
-        pieces = text.split("…")
-        for number, piece in enumerate(pieces):
-            for name in self._spelt.values():
-                if number + 1 < len(pieces):
-                    piece = _cut_end(piece, name)
-                if number:
-                    piece = _cut_end(piece[::-1], name[::-1])[::-1]
-            pieces[number] = piece
+        first, *rest = text.split("…")
+        pieces = [first, *map(self._without_cut_start, rest)]
+        for name in self._spelt.values():
+            pieces[:-1] = [_cut_end(piece, name) for piece in pieces[:-1]]
         return "…".join(pieces)
-
-
-def _is_text(value: Any) -> bool:
-    several = isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
-    return isinstance(value, str) or several
 
 
 def public_types() -> frozenset[str]:
@@ -213,16 +202,12 @@ def _without_folders(command: str) -> str:
         words = shlex.split(command)
     except ValueError:
         return command
-    hidden = [
-        "FOLDER" if place and words[place - 1] in _FOLDER_OPTIONS else _joined(word)
-        for place, word in enumerate(words)
-    ]
+    hidden = []
+    for before, word in itertools.pairwise(["", *words]):
+        option, sign, _ = word.partition("=")
+        shown = f"{option}=FOLDER" if sign and option in _FOLDER_OPTIONS else word
+        hidden.append("FOLDER" if before in _FOLDER_OPTIONS else shown)
     return shlex.join(hidden)
-
-
-def _joined(word: str) -> str:
-    option, sign, _ = word.partition("=")
-    return f"{option}=FOLDER" if sign and option in _FOLDER_OPTIONS else word
 
 
 def _slug(name: str) -> str:

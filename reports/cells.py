@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Level, Reason, Verdict, is_final
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
-from hardware.evidence.record import CheckLine, Outcome, PlannedCell
+from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.store import lines_by_cell
 
 from .wording import reason_text
@@ -56,10 +56,15 @@ class CellReport:
         return _listed(line.accelerator for line in self.lines)
 
     @functools.cached_property
+    def counts(self) -> Mapping[str, int]:
+        """How many checks came to each outcome."""
+        counts = Counter(line.outcome for line in self.lines)
+        return {str(outcome): counts[outcome] for outcome in Outcome if counts[outcome]}
+
+    @property
     def outcomes(self) -> str:
         """`6 passed, 1 skipped`."""
-        counts = Counter(line.outcome for line in self.lines)
-        return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        return ", ".join(f"{number} {outcome}" for outcome, number in self.counts.items())
 
     @property
     def basis(self) -> str:
@@ -101,13 +106,23 @@ def cell_reports(
     some. The lines of a cell are in the order of its newest plan.
     """
     lines = lines_by_cell(latest.checks)
+
+    def in_order(cell_id: str) -> tuple[CheckLine, ...]:
+        plan = latest.plans.get(cell_id)
+        places = {check: place for place, check in enumerate(plan.checks if plan else ())}
+        return tuple(sorted(lines.get(cell_id, ()), key=lambda line: places.get(line.check_name, len(places))))
+
+    if verdicts is None:
+        judged = judge(latest, inventory, own_limits=own_limits or {})
+    else:
+        judged = tuple(verdicts[cell] for cell in sorted(verdicts))
     return tuple(
         CellReport(
             verdict=verdict,
-            lines=_in_order(lines.get(verdict.cell, ()), latest.plans.get(verdict.cell)),
+            lines=in_order(verdict.cell),
             stored=latest.predictions.get(verdict.cell),
         )
-        for verdict in _verdicts(latest, inventory, own_limits or {}, verdicts)
+        for verdict in judged
         if models is None or {Cell.parse(verdict.cell).model, Cell.parse(verdict.cell).label} & set(models)
     )
 
@@ -124,22 +139,6 @@ def modified_checkers(cells: Iterable[CellReport]) -> list[tuple[str, str, str]]
         (target, of[0].model, f"{len(of)} cell(s), for example {of[0].id}: {reason_text(reason)}")
         for (target, reason), of in found.items()
     ]
-
-
-def _verdicts(
-    latest: Latest,
-    inventory: HardwareInfo,
-    own_limits: Mapping[str, float],
-    known: Mapping[str, Verdict] | None,
-) -> tuple[Verdict, ...]:
-    if known is None:
-        return judge(latest, inventory, own_limits=own_limits)
-    return tuple(known[cell] for cell in sorted(known))
-
-
-def _in_order(lines: Sequence[CheckLine], plan: PlannedCell | None) -> tuple[CheckLine, ...]:
-    places = {check: place for place, check in enumerate(plan.checks if plan else ())}
-    return tuple(sorted(lines, key=lambda line: places.get(line.check_name, len(places))))
 
 
 def _listed(texts: Any) -> str:

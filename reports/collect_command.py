@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,18 +27,15 @@ from .finding import Severity, worst_first
 from .formats import report_text, suffix_of
 from .html.matrix_html import matrix_html
 from .matrix_text import matrix_text
-from .memory_check import MemoryQuestion, memory_check
+from .memory_check import memory_check
 from .model_check import check_model, without_transformers
 from .places import suite_places
 from .reporter import HardwareCompatibilityReporter
 from .request import Request
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from generators.compatibility.matrix import Matrix
 
-    from .baseline import Baseline
     from .memory_check import MemoryCheck
     from .model_check import ModelCheck
     from .report import Report
@@ -65,14 +62,11 @@ def _collected(request: Request) -> int:
     if names is not None:
         report, matrix, answers = names.value(report), names.value(matrix), names.value(answers)
     if request.baseline is not None:
-        report = replace(report, baseline=compare(report, _baseline(request.baseline, names)))
+        before = read_baseline(request.baseline, names.value if names else lambda value: value)
+        report = replace(report, baseline=compare(report, before))
     _deliver(request, reporter, report, matrix, answers)
     untrusted = any(is_final(answer.measured) for answer in answers)
     return 1 if untrusted or report.fails(Severity(request.fail_on)) else 0
-
-
-def _baseline(path: Path, names: Pseudonyms | None) -> Baseline:
-    return read_baseline(path, names.value) if names else read_baseline(path)
 
 
 def _pseudonyms(request: Request) -> Pseudonyms:
@@ -88,13 +82,13 @@ def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str
 
     told = "the model" if request.anonymise_models else name
     note(f"running {told} without data, to see how much memory it takes …")
-    question = MemoryQuestion(
-        mode="training" if request.training else None,
-        precision=request.precision,
-        batch=request.batch,
-        context=request.context,
-        sizes=request.memory,
-    )
+    question = {
+        "mode": "training" if request.training else None,
+        "precision": request.precision,
+        "batch": request.batch,
+        "context": request.context,
+        "sizes": request.memory,
+    }
     return memory_check(name, request.device, question, targets(reporter.inventory()))
 
 
@@ -204,9 +198,9 @@ def _products(
 
         versions = versions_of(reporter.inventory())
         if not (request.wants_report or answers):
-            return [
-                (f"compatibility_matrix.{suffix_of(request.format)}", _matrix_text(matrix, request.format, versions))
-            ]
+            whole = request.format == "html"  # a document that holds the matrix alone
+            text = matrix_html(matrix.to_dict(), versions=versions) if whole else matrix_text(matrix, request.format)
+            return [(f"compatibility_matrix.{suffix_of(request.format)}", text)]
         return [(name, report_text(replace(report, matrix=matrix.to_dict(), versions=versions), request.format))]
     products = []
     if answers:
@@ -218,11 +212,3 @@ def _products(
         text = f"{before}# Compatibility matrix\n\n{matrix_text(matrix, 'markdown')}"
         products.append(("compatibility_matrix.md", text))
     return products
-
-
-def _matrix_text(matrix: Matrix, format: str, versions: Mapping[str, str]) -> str:
-    """A document that holds the matrix alone, as the main command's --hardware-compatibility makes it."""
-    if format == "html":
-        return matrix_html(matrix.to_dict(), versions=versions)
-
-    return matrix_text(matrix, format)

@@ -39,19 +39,19 @@ def compare(request: Request) -> int:
     with ExitStack() as stack:
         shelf = _Shelf(stack=stack, default=request.evidence or DEFAULT_EVIDENCE, opened={})
         try:
-            found = _compared(words, shelf, request.machine or "")
-        except (NothingMatched, _NothingNamed):
-            _list_runs(shelf)
+            if not words:
+                raise UsageError("--compare needs to know what", fix="For example: --compare previous latest.")
+            found = _compared(words[0], words[1], shelf, request.machine or "")
+        except (NothingMatched, UsageError) as error:
+            if not words or isinstance(error, NothingMatched):
+                shelf.list_runs()
             raise
-        for evidence in shelf.opened.values():
-            _tell_broken(evidence)
+        for broken in (evidence.broken for evidence in shelf.opened.values() if evidence.broken):
+            first = broken[0]
+            note(f"{len(broken)} broken line(s) left out; {first.file}, line {first.number}: {first.reason}")
     text = comparison_text(found, request.format, width=terminal_width())
     print_or_write(text, request.output_dir, f"comparison.{_SUFFIXES[request.format]}")
     return int(found.met(request.fail_on) > 0)
-
-
-class _NothingNamed(UsageError):
-    """Nobody said what to compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,38 +70,40 @@ class _Shelf:
             self.opened[place] = self.stack.enter_context(RunEvidence(folder))
         return self.opened[place]
 
+    def list_runs(self) -> None:
+        """Print the last runs on standard error, for who has to name one."""
+        for evidence in self.opened.values() or [self.open(self.default)]:
+            if evidence.runs:
+                click.echo(runs_text(list(evidence.runs.values()), terminal_width()), err=True, nl=False)
 
-def _words(request: Request) -> tuple[str, str]:
-    """The two words of the comparison; a single one is compared with the latest run."""
+
+def _words(request: Request) -> tuple[str, ...]:
+    """The two words of the comparison, none where nothing was named; a single one is compared with the latest run."""
     words = [*([request.compare] if request.compare else []), *request.operands]
     if len(words) > 2:
         raise UsageError(
             f"--compare takes two, not {len(words)}", fix="Give two: --compare A B, or last-green alone."
         )
-    if not words:
-        return "", ""
     if LAST_GREEN in words[1:]:
         words.reverse()  # its place says nothing
-    return words[0], words[1] if len(words) > 1 else "" if words[0] == LAST_GREEN else LATEST
+    if len(words) == 1:
+        words.append("" if words[0] == LAST_GREEN else LATEST)
+    return tuple(words)
 
 
-def _compared(words: tuple[str, str], shelf: _Shelf, machine: str) -> Comparison:
-    first, second = words
-    if not first:
-        raise _NothingNamed("--compare needs to know what", fix="For example: --compare previous latest.")
+def _compared(first: str, second: str, shelf: _Shelf, machine: str) -> Comparison:
     if first == LAST_GREEN:
         return _since_green(second, shelf, machine)
     if first == second == PREVIOUS:
         raise UsageError("previous can't be compared with itself", fix="Say: --compare previous latest.")
-    if second == PREVIOUS:
-        then, origin = _find(first, shelf, machine)
-        now, evidence = run_before(then, origin), origin
-    elif first == PREVIOUS:
-        now, evidence = _find(second, shelf, machine)
-        then, origin = run_before(now, evidence), evidence
-    else:
-        then, origin = _find(first, shelf, machine)
-        now, evidence = _find(second, shelf, machine)
+    found: dict[str, tuple[Named, RunEvidence]] = {}
+    for word, other in sorted(((first, second), (second, first)), key=lambda pair: pair[0] == PREVIOUS):
+        if word == PREVIOUS:
+            named, evidence = found[other]
+            found[word] = run_before(named, evidence), evidence
+        else:
+            found[word] = _find(word, shelf, machine)
+    (then, origin), (now, evidence) = found[first], found[second]
     if then.runs[0].run_id == now.runs[0].run_id and then.one and now.one:
         raise UsageError(
             f"{echo(first)} and {echo(second)} are the same run",
@@ -154,19 +156,6 @@ def _find(word: str, shelf: _Shelf, machine: str) -> tuple[Named, RunEvidence]:
         raise NothingMatched(f"there is no run in {shelf.default}", fix="Run something with --run first.")
     known = {*KEYWORDS, *evidence.runs, *(run.machine for run in evidence.runs.values())}
     raise NothingMatched(f"{echo(word)} is no run, machine or folder of evidence", fix=did_you_mean(word, known))
-
-
-def _list_runs(shelf: _Shelf) -> None:
-    """The last runs on standard error, for who has to name one."""
-    for evidence in shelf.opened.values() or [shelf.open(shelf.default)]:
-        if evidence.runs:
-            click.echo(runs_text(list(evidence.runs.values()), terminal_width()), err=True, nl=False)
-
-
-def _tell_broken(evidence: RunEvidence) -> None:
-    if broken := evidence.broken:
-        first = broken[0]
-        note(f"{len(broken)} broken line(s) left out; {first.file}, line {first.number}: {first.reason}")
 
 
 LATEST, PREVIOUS, LAST_GREEN = "latest", "previous", "last-green"

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
 import click
 
-from generators.compatibility.judge import required_checks
-from generators.models.architectures import UNKNOWN
-from generators.models.catalog import Catalog, load_catalog
-from generators.models.classifier import classify_type
-from generators.models.recipe import Recipe
-from generators.models.store import refusals, stored_recipes
+from generators.models.catalog import load_catalog
 from generators.options import Options
-from hardware.backends.factory import resolve_target
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import NothingMatched, UsageError, echo
-from hardware.evidence.latest import read_latest
 from hardware.evidence.machine import machine_label
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
@@ -28,12 +18,10 @@ from hardware.evidence.writer import now
 from hardware.front_door import terminal_width
 from hardware.target import Target
 
-from .cells import CellReport, cell_reports
-from .coverage.facts import SUBJECT, Counts, Coverage, Standing, TypeFacts
-from .coverage.markdown import coverage_markdown
+from .coverage.facts import Counts, Coverage, Standing
 from .coverage.report import TRANSFORMERS, CoverageReport, coverage_json, keep_report, last_report, read_report
-from .coverage.standing import coverage
-from .coverage.text import coverage_text
+from .coverage.standing import coverage_here
+from .coverage.view import coverage_markdown, coverage_text
 from .html.coverage_html import coverage_html
 
 DEFAULT_TARGETS = ("cpu",)
@@ -97,70 +85,6 @@ def _judged(found: Coverage, fail_under: float | None) -> int:
             click.echo(f"error: {target.target}: {counts.share}; {fail_under:g} % was asked for", err=True)
             code = 1
     return code
-
-
-def coverage_here(
-    evidence: Evidence, inventory: HardwareInfo, targets: Sequence[str], precision: str = "float32"
-) -> Coverage:
-    """The coverage of the installed transformers on some targets, given by their names, as the evidence shows it.
-
-    Raises `ModelError` without transformers, `UsageError` for an unknown target.
-    """
-    named = tuple(dict.fromkeys(str(resolve_target(text).kind) for text in targets))
-    catalog = load_catalog()
-    recipes = {recipe.model_type: recipe for recipe in stored_recipes() if recipe.model_type in catalog.configs}
-    types = type_facts(catalog, recipes)
-    own = _of_tiny(evidence)
-    return coverage(
-        types,
-        refusals(),
-        {
-            cell.id: required_checks(cell)
-            for target in named
-            for recipe in recipes.values()
-            for cell in [
-                Cell(model=recipe.model_type, task=recipe.task, target=Target.parse(target), precision=precision)
-            ]
-        },
-        _cells(own, inventory),
-        targets=named,
-        precision=precision,
-        machines={run.run_id: run.machine for run in own.runs},
-    )
-
-
-def type_facts(catalog: Catalog, recipes: Mapping[str, Recipe]) -> tuple[TypeFacts, ...]:
-    """What is known of every model type of the catalog: from its recipe, else from how it is classified."""
-    found = []
-    for name in catalog.model_types:
-        known = recipes.get(name) or classify_type(name)
-        found.append(
-            TypeFacts(
-                model_type=name,
-                family=known.family,
-                architecture="" if known.architecture == UNKNOWN else known.architecture,
-                traits=tuple(known.traits),
-                task="" if known.task == UNKNOWN else known.task,
-                tasks=tuple(one.task for one in catalog.tasks_of(name)),
-            )
-        )
-    return tuple(found)
-
-
-def _of_tiny(evidence: Evidence) -> Evidence:
-    """The evidence of tiny models alone: a run at real widths, or of a folder with a type's name, shares its cell."""
-    return replace(
-        evidence,
-        runs=tuple(
-            replace(run, plan=tuple(planned for planned in run.plan if planned.subject == SUBJECT))
-            for run in evidence.runs
-        ),
-        checks=tuple(line for line in evidence.checks if line.subject == SUBJECT),
-    )
-
-
-def _cells(evidence: Evidence, inventory: HardwareInfo) -> Mapping[str, CellReport]:
-    return {cell.id: cell for cell in cell_reports(read_latest(evidence, details=True), inventory)}
 
 
 def _versions(found: Coverage, inventory: HardwareInfo) -> dict[str, str]:

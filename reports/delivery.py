@@ -12,11 +12,10 @@ import click
 
 from hardware.errors import OutputError
 from hardware.front_door import note
-from hardware.plain_text import printable
-from hardware.whole_file import write_whole
 
 from .anonymous import Pseudonyms, names_in_command
 from .formats.github import LARGEST_SUMMARY, github_annotations, github_summary
+from .kept import keep
 
 if TYPE_CHECKING:
     from hardware.evidence.store import Evidence
@@ -32,18 +31,8 @@ def print_or_write(text: str, folder: Path | None, name: str) -> None:
     """Print a text, or write it whole into a folder under that name. Raises `OutputError`."""
     if folder is None:
         click.echo(text, nl=False)
-        return
-    file = folder / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(file, text)
-    except OSError as error:
-        raise OutputError(
-            f"can't write {printable(str(file))}",
-            why=error.strerror or str(error),
-            fix="Name another folder with --output-dir.",
-        ) from error
-    note(f"written: {file}")
+    else:
+        note(f"written: {keep(text, folder, name)}")
 
 
 def pseudonyms_for(evidence: Evidence, asked: Iterable[str] = ()) -> Pseudonyms:

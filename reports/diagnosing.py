@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from hardware.plain_text import one_line
 
 from .advice import other_targets, remedies_for
-from .diagnosis import before_of, diagnose
+from .diagnosis import diagnose
 from .failures_in_text import Failure, Found, failures_in
 from .finding import ANY_TARGET, Finding, Severity, signature, worst_first
 from .identifying import (
@@ -79,14 +79,18 @@ def diagnose_text(text: str, *, source: str, timestamp: str) -> TextDiagnosis:
     for one in sightings:
         groups.setdefault(one.key, []).append(one)
     sealed = {one.cell_id: one.verdict for run in found.runs for one in run.plan if one.verdict is not None}
-    own = diagnose(found.checks, before_of({run.run_id: run.versions for run in found.runs}, sealed))
+    own = diagnose(found.checks, {run.run_id: run.versions for run in found.runs}, sealed)
     return TextDiagnosis(
         source=source,
         lines=found.lines,
         findings=(*worst_first(own), *_told(groups.values(), source, timestamp)),
         versions=versions,
         not_understood=tuple(
-            dict.fromkeys(_place(one, source) for one in sightings if one.diagnosis.error_type == UNKNOWN)
+            dict.fromkeys(
+                f"{source}:{one.failure.line}: {one_line(one.failure.quoted, longest=_LONGEST_QUOTE)}"
+                for one in sightings
+                if one.diagnosis.error_type == UNKNOWN
+            )
         ),
     )
 
@@ -123,7 +127,6 @@ def _finding(group: Sequence[_Sighting], source: str, timestamp: str) -> Finding
     diagnosis = first.diagnosis
     # Somebody pasted it because it failed: that a device isn't there is more than a remark.
     severity = max(diagnosis.severity, error_types()[diagnosis.error_type].severity, key=lambda one: one.rank)
-    remedies = remedies_for(diagnosis, first.target)
     named = f" ({diagnosis.cause})" if diagnosis.cause else ""
     again = f"; {len(group)} times in all" if len(group) > 1 else ""
     quote = one_line(first.failure.quoted, longest=_LONGEST_QUOTE)
@@ -136,14 +139,11 @@ def _finding(group: Sequence[_Sighting], source: str, timestamp: str) -> Finding
         component=COMPONENT,
         timestamp=timestamp,
         cause=diagnosis.cause,
-        recommendations=tuple(one.text for one in remedies),
-        remedies=remedies,
+        remedies=remedies_for(diagnosis, first.target),
         traceback=first.failure.log[-_LONGEST_LOG:] if first.failure.sure else "",
-        evidence_ids=_places(group, source),
+        evidence_ids=tuple(f"{source}:{one.failure.line}" for one in group),
     )
-    more = other_targets(finding)
-    texts = (*finding.recommendations, *(one.text for one in more))
-    return replace(finding, recommendations=texts, remedies=(*remedies, *more))
+    return replace(finding, remedies=(*finding.remedies, *other_targets(finding)))
 
 
 def _told(groups: Iterable[Sequence[_Sighting]], source: str, timestamp: str) -> list[Finding]:
@@ -159,11 +159,3 @@ def _told(groups: Iterable[Sequence[_Sighting]], source: str, timestamp: str) ->
         rank = Severity.ERROR.rank if followed else one.severity.rank
         ranked.append((-rank, one.error_type == UNKNOWN, place, one))
     return [one for *_, one in sorted(ranked, key=lambda entry: entry[:3])]
-
-
-def _places(group: Iterable[_Sighting], source: str) -> tuple[str, ...]:
-    return tuple(f"{source}:{one.failure.line}" for one in group)
-
-
-def _place(one: _Sighting, source: str) -> str:
-    return f"{source}:{one.failure.line}: {one_line(one.failure.quoted, longest=_LONGEST_QUOTE)}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from generators.compatibility.operators.named import last_way
@@ -46,34 +47,30 @@ class _Sighting:
     target: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Before:
-    """What was known before the first check: `versions` by run, and by cell the `rules` behind its prediction."""
-
-    versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    rules: Mapping[str, frozenset[str]] = field(default_factory=dict)
-
-
-def before_of(versions: Mapping[str, Mapping[str, str]], verdicts: Mapping[str, Mapping[str, Any]]) -> Before:
-    """The same from predictions by cell, as they were sealed."""
-    rules = {cell: frozenset(verdict.get("rule_ids") or ()) for cell, verdict in verdicts.items()}
-    return Before(versions=versions, rules=rules)
-
-
-def diagnose(checks: Sequence[CheckLine], before: Before | None = None) -> list[Finding]:
+def diagnose(
+    checks: Sequence[CheckLine],
+    versions: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    predictions: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> list[Finding]:
     """Findings for what the lines show, one for each root cause, worst first within the order of the lines.
 
-    What was known `before`, as far as it is, tells faults of others apart. Pure: timestamps are those of the lines.
-    Lines that are a consequence of another finding (checks not reached after a crash) are added to its evidence.
+    `versions` by run and stored `predictions` by cell, as far as they are known, tell faults of others apart. Pure:
+    timestamps are those of the lines. Lines that are a consequence of another finding (checks not reached after a
+    crash) are added to its evidence.
     """
-    before = before or Before()
     left = _left_to_host(checks)
     known: dict[tuple[object, ...], Diagnosis] = {}
     sightings = [
         found
         for line in checks
         for found in (
-            _see(line, before, left.get((line.run_id, line.cell_id), ()), known),
+            _see(
+                line,
+                known,
+                left=left.get((line.run_id, line.cell_id), ()),
+                rules=frozenset(predictions.get(line.cell_id, {}).get("rule_ids") or ()),
+                versions=versions.get(line.run_id, {}),
+            ),
             _see_edit(line),
         )
         if found is not None
@@ -101,7 +98,12 @@ def _left_to_host(checks: Sequence[CheckLine]) -> dict[tuple[str, str], tuple[st
 
 
 def _see(
-    line: CheckLine, before: Before, left: tuple[str, ...], known: dict[tuple[object, ...], Diagnosis]
+    line: CheckLine,
+    known: dict[tuple[object, ...], Diagnosis],
+    *,
+    left: tuple[str, ...],
+    rules: frozenset[str],
+    versions: Mapping[str, str],
 ) -> _Sighting | None:
     """What a line shows; `left` is what its cell left to the host, `known` what was diagnosed: many say the same."""
     if line.outcome is Outcome.PASSED:
@@ -118,8 +120,8 @@ def _see(
         target=_kind_of(target),
         precision=line.precision,
         operators=left if recorded == "silent_offload" else (),
-        rules=before.rules.get(line.cell_id, frozenset()),
-        versions=before.versions.get(line.run_id, {}),
+        rules=rules,
+        versions=versions,
     )
     facts = (around.check, around.stage, around.target, around.precision, around.operators, around.rules)
     key = (message, recorded, line.traceback, id(around.versions), *facts)
@@ -181,7 +183,6 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
     model = models.pop() if len(models) == 1 else None
     target = first.target if len(targets) == 1 else ANY_TARGET
     diagnosis = first.diagnosis
-    remedies = remedies_for(diagnosis, target, command=command_again(first.line, diagnosis.error_type))
     return Finding(
         hardware_type=target,
         error_type=diagnosis.error_type,
@@ -192,8 +193,7 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
         timestamp=min(one.line.started_at for one in group),
         model_name=model,
         cause=diagnosis.cause,
-        recommendations=tuple(one.text for one in remedies),
-        remedies=remedies,
+        remedies=remedies_for(diagnosis, target, command=command_again(first.line, diagnosis.error_type)),
         traceback="" if diagnosis.error_type == "suite_edited" else own_frames(first.line),
         cells=tuple(dict.fromkeys(one.line.cell_id for one in group)),
         checks=tuple(dict.fromkeys(one.line.check_name for one in group)),

@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -44,7 +44,13 @@ def report_explanation(asked: Options, text: str) -> int:
     predicted = predict(cell, facts, rules)
     chain = explain(cell.target, facts, rules)
     if asked.format_ == "json":
-        click.echo(json_text(_dict(cell, predicted, measured, chain)))
+        told = {
+            "cell": cell.id,
+            "predicted": predicted.to_dict(),
+            "measured": measured and measured.to_dict(),
+            "chain": chain.to_dict(),
+        }
+        click.echo(json_text(with_texts(told)))
     else:
         text = chain_text(cell, predicted, measured, chain, width=terminal_width())
         click.echo(printable(text, keep="\n"))
@@ -94,15 +100,6 @@ def measured_verdict(asked: Options, cell: Cell, inventory: HardwareInfo) -> Ver
     verdicts = judge(read_latest(asked.evidence), inventory, own_limits=limits, cells=[cell.id])
     said = (one for one in verdicts if one.level is not Level.UNKNOWN or one.fault is not None or is_final(one))
     return next(said, None)
-
-
-def _dict(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain) -> dict[str, Any]:
-    return {
-        "cell": cell.id,
-        "predicted": with_texts(predicted.to_dict()),
-        "measured": with_texts(measured.to_dict()) if measured else None,
-        "chain": chain.to_dict(),
-    }
 
 
 def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain, *, width: int = WIDTH) -> str:

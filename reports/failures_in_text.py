@@ -65,7 +65,10 @@ def failures_in(text: str) -> Found:
     reader.read()
     sure = reader.raised[:MOST_FAILURES]
     said = {one.quoted for one in sure}
-    summaries = [one for one in reader.summaries if not any(_is_of(one.quoted, other) for other in said)]
+    # A line of pytest's summary, which it cuts, is the beginning of what was said before.
+    summaries = [
+        one for one in reader.summaries if not any(other.startswith(one.quoted.removesuffix("...")) for other in said)
+    ]
     stray = [one for one in reader.stray if one.quoted not in said]
     failures = sorted([*sure, *summaries[:MOST_FAILURES], *stray], key=lambda one: one.line)
     return Found(
@@ -76,11 +79,6 @@ def failures_in(text: str) -> Found:
 def _line(text: str) -> str:
     """A line without colours, cut where it is none of our own."""
     return text.rstrip() if text.startswith("{") else _ESCAPES.sub("", text[:_LONGEST_LINE]).rstrip()
-
-
-def _is_of(summary: str, said: str) -> bool:
-    """Whether a line of pytest's summary, which it cuts, is the beginning of what was said before."""
-    return said.startswith(summary.removesuffix("..."))
 
 
 @dataclass(kw_only=True)
@@ -140,7 +138,10 @@ class _Reader:
         """Read one traceback and return the place behind its message. A prefix that each line has is left out."""
         prefix = self.lines[start].partition(_START)[0]
         place = start + 1
-        while place < len(self.lines) and _is_frame(self._without(prefix, place)):
+        while place < len(self.lines):
+            line = self._without(prefix, place)
+            if line.strip() and line[0] not in " \t|+" and _START not in line:
+                break
             place += 1
         said = self._message(prefix, place)
         if said:
@@ -183,7 +184,3 @@ class _Reader:
         elif isinstance(kept, RunLine):
             self.runs.append(kept)
         return kept is not None
-
-
-def _is_frame(line: str) -> bool:
-    return not line.strip() or line[0] in " \t|+" or _START in line

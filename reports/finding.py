@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -32,6 +33,7 @@ class Remedy:
         return f"{self.do} Cost: {paid}."
 
 
+SCHEMA = Path(__file__).with_name("schemas") / "report.json"
 SCHEMA_VERSION = 3
 """Of reports as JSON, whose records are findings: `schemas/report.json`."""
 
@@ -68,7 +70,7 @@ class Finding:
     `hardware_type` is a target's name or `any`, `component` the part of the product that found it, `timestamp`
     the moment (ISO 8601, UTC) at which it was first seen, `model_name` the one model concerned, if it is one.
     `cause` is what the message names (an operator, a module), where it names one.
-    `remedies` are the recommendations with their costs apart, as far as they come from data of ours.
+    `remedies` are what to do, with costs apart.
     `cells` are cell ids, `checks` the names of the checks that showed it, `evidence_ids` name the lines of evidence.
     All texts may quote untrusted sources; in recommendations, commands stand in backticks.
     """
@@ -82,7 +84,6 @@ class Finding:
     timestamp: str
     model_name: str | None = None
     cause: str = ""
-    recommendations: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     traceback: str = ""
     cells: tuple[str, ...] = ()
@@ -96,9 +97,20 @@ class Finding:
         parts = (self.error_type, self.hardware_type, self.component, where, signature(self.message))
         return f"{self.error_type}-{hashlib.sha256('|'.join(parts).encode(errors='replace')).hexdigest()[:8]}"
 
+    @property
+    def recommendations(self) -> tuple[str, ...]:
+        """The remedies as texts, each with its cost in words."""
+        return tuple(one.text for one in self.remedies)
+
+    @property
+    def where(self) -> str:
+        """Its cell, or how many there are and the first; empty where it is of none."""
+        several = f"{len(self.cells)} cells, the first is " if len(self.cells) > 1 else ""
+        return several + "".join(self.cells[:1])
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that `schemas/report.json` describes."""
-        return {"id": self.id, **json_values(self)}
+        return {"id": self.id, **json_values(self), "recommendations": list(self.recommendations)}
 
 
 class State(StrEnum):

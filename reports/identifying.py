@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -135,17 +136,12 @@ def patterns() -> tuple[Pattern, ...]:
     """All patterns, in the order in which they are tried."""
     return tuple(
         Pattern(
-            error_type=entry["error_type"],
-            of=frozenset(entry.get("of", (UNKNOWN,))),
-            confidence=Confidence(entry["confidence"]),
-            match=_compiled(entry),
             **{
-                name: frozenset(entry.get(name, ()))
-                for name in ("exceptions", "stages", "checks", "targets", "rules")
-            },
-            in_log=entry.get("in_log", False),
-            severity=Severity(entry["severity"]) if "severity" in entry else None,
-            cause=entry.get("cause", ""),
+                "of": frozenset((UNKNOWN,)),
+                **_values(entry),
+                "confidence": Confidence(entry["confidence"]),
+                "severity": Severity(entry["severity"]) if "severity" in entry else None,
+            }
         )
         for entry in _data()["pattern"]
     )
@@ -155,24 +151,15 @@ def patterns() -> tuple[Pattern, ...]:
 def known_issues() -> tuple[KnownIssue, ...]:
     """The known faults of others, in the order of the data file."""
     listed = tomllib.loads(_ISSUES.read_text(encoding="utf-8"))["issue"]
-    return tuple(
-        KnownIssue(
-            url=entry["url"],
-            what=entry["what"],
-            of=frozenset(entry["of"]),
-            versions=entry["versions"],
-            fixed=entry["fixed"],
-            seen=entry["seen"],
-            match=_compiled(entry),
-            targets=frozenset(entry.get("targets", ())),
-            precisions=frozenset(entry.get("precisions", ())),
-        )
-        for entry in listed
-    )
+    return tuple(KnownIssue(**_values(entry)) for entry in listed)
 
 
-def _compiled(entry: Mapping[str, Any]) -> tuple[Expression, ...]:
-    return tuple(Expression.of(text) for text in entry.get("match", ()))
+def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of an entry by their names: lists are sets of words, and of `match` expressions."""
+    found: dict[str, Any] = {
+        name: frozenset(value) if isinstance(value, list) else value for name, value in entry.items()
+    }
+    return found | {"match": tuple(Expression.of(text) for text in entry.get("match", ()))}
 
 
 def identify(message: str, *, recorded: str = "", log: str = "", around: Around = _NOTHING) -> Diagnosis:
@@ -182,9 +169,9 @@ def identify(message: str, *, recorded: str = "", log: str = "", around: Around 
     """
     start = current_name(recorded)
     start = start if start in error_types() else UNKNOWN
-    said = Text.of(message[:_LONGEST_SEARCHED])
-    with_log = Text.of(f"{said.text}\n{log[-_LONGEST_SEARCHED:]}") if log else said
-    exception = around.exception or exception_of(said.text)
+    said = message[:_LONGEST_SEARCHED]
+    with_log = f"{said}\n{log[-_LONGEST_SEARCHED:]}" if log else said
+    exception = around.exception or exception_of(said)
     diagnosis = _grade(start, Confidence.LOW if start == UNKNOWN else Confidence.HIGH)
     for pattern in patterns():
         found = _fits(pattern, start, said, with_log, exception, around)
@@ -195,7 +182,7 @@ def identify(message: str, *, recorded: str = "", log: str = "", around: Around 
             # Runtimes write aten::mm, tables and evidence aten.mm.
             diagnosis = _grade(pattern.error_type, sure, pattern.severity, cause.replace("aten::", "aten."))
             break
-    return _explained(_with_operators(diagnosis, said.text, around), Text.of(last_way(said.text)), around)
+    return _explained(_with_operators(diagnosis, said, around), last_way(said), around)
 
 
 def exception_of(message: str) -> str:
@@ -226,7 +213,7 @@ def _grade(name: str, confidence: Confidence, severity: Severity | None = None, 
 
 
 def _fits(
-    pattern: Pattern, start: str, said: Text, with_log: Text, exception: str, around: Around
+    pattern: Pattern, start: str, said: str, with_log: str, exception: str, around: Around
 ) -> tuple[str | None, ...] | None:
     """What the pattern's named groups found (none: no names), or None where it doesn't fit."""
     if start not in pattern.of:
@@ -253,12 +240,7 @@ def _with_operators(diagnosis: Diagnosis, said: str, around: Around) -> Diagnosi
     if not error_types()[diagnosis.error_type].operators or diagnosis.cause:
         return diagnosis
     names = tuple(sorted(around.operators)) or tuple(sorted(operators_named(said)))
-    return _grade(
-        diagnosis.error_type,
-        diagnosis.confidence,
-        diagnosis.severity,
-        listed(_lacking(names, around.target), _MOST_OPERATORS),
-    )
+    return replace(diagnosis, cause=listed(_lacking(names, around.target), _MOST_OPERATORS))
 
 
 def _lacking(names: tuple[str, ...], target: str) -> tuple[str, ...]:
@@ -272,21 +254,19 @@ def _lacking(names: tuple[str, ...], target: str) -> tuple[str, ...]:
     return tuple(sorted(missing)) or names
 
 
-def _explained(diagnosis: Diagnosis, text: Text, around: Around) -> Diagnosis:
+def _explained(diagnosis: Diagnosis, text: str, around: Around) -> Diagnosis:
     """With the known faults of others; one that the failure's own words show is what is wrong."""
     found = tuple(issue for issue in known_issues() if _explains(issue, diagnosis.error_type, text, around))
     if not found:
         return diagnosis
     shown = next((issue for issue in found if issue.match), None)
     if shown is None:
-        kept = (diagnosis.error_type, diagnosis.severity, diagnosis.confidence, diagnosis.cause)
-    else:
-        kept = ("upstream_bug", error_types()["upstream_bug"].severity, Confidence.HIGH, shown.what)
-    name, severity, confidence, cause = kept
-    return Diagnosis(error_type=name, severity=severity, confidence=confidence, cause=cause, issues=found)
+        return replace(diagnosis, issues=found)
+    bug = _grade("upstream_bug", Confidence.HIGH, cause=shown.what)
+    return replace(bug, issues=found)
 
 
-def _explains(issue: KnownIssue, error_type: str, text: Text, around: Around) -> bool:
+def _explains(issue: KnownIssue, error_type: str, text: str, around: Around) -> bool:
     if error_type not in issue.of:
         return False
     if issue.targets and not issue.targets & {around.target, around.target.partition(":")[0]}:
@@ -310,20 +290,6 @@ def _version_fits(version: str, wanted: str) -> bool:
 
 
 _SHORTEST = 3
-_PLAIN = frozenset(" _:;,'\"/<>=!@#%&~`-")
-_NOTHING_BEFORE = frozenset("?*{")  # a sign before one of these may be missing
-
-
-@dataclass(frozen=True, kw_only=True)
-class Text:
-    """What is searched, with its lower case made once."""
-
-    text: str
-    lower: str
-
-    @classmethod
-    def of(cls, text: str) -> Text:
-        return cls(text=text, lower=text.lower())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,14 +305,21 @@ class Expression:
     @classmethod
     def of(cls, source: str) -> Expression:
         """The expression with the words that its source shows."""
-        words = tuple(_word(one) for one in _alternatives(source))
+        words = tuple(_word(part) for part in _alternatives(source))
         return cls(source=source, words=words if all(len(word) >= _SHORTEST for word in words) else ())
 
-    def search(self, text: Text) -> re.Match[str] | None:
+    def search(self, text: str) -> re.Match[str] | None:
         """The first match, or None. Raises `re.error` for a source that is no regular expression."""
-        if self.words and not any(word in text.lower for word in self.words):
+        lower = _lower(text)
+        if self.words and not any(word in lower for word in self.words):
             return None
-        return _compiled_source(self.source).search(text.text)
+        return _compiled_source(self.source).search(text)
+
+
+@functools.lru_cache(maxsize=4)
+def _lower(text: str) -> str:
+    """A text in lower case; hundreds of expressions search one after another."""
+    return text.lower()
 
 
 @functools.cache
@@ -354,46 +327,15 @@ def _compiled_source(source: str) -> re.Pattern[str]:
     return re.compile(source, re.IGNORECASE)
 
 
-def _signs(source: str) -> Iterator[tuple[str, int]]:
-    """Each sign of a regular expression with how deep in groups it stands; escapes and classes are one sign."""
-    depth = place = 0
-    while place < len(source):
-        sign = source[place]
-        if sign == "\\":
-            sign = source[place : place + 2]
-        elif sign == "[":
-            end = source.index("]", place + 2)
-            while source[end - 1] == "\\":
-                end = source.index("]", end + 1)
-            sign = source[place : end + 1]
-        depth += sign == "("
-        yield sign, depth
-        depth -= sign == ")"
-        place += len(sign)
+def _alternatives(source: str) -> list[Any]:
+    """The alternatives of a regular expression as Python's own parser reads them: lists of an operator and what it
+    has."""
+    parsed: Any = import_module("re._parser").parse(source)
+    operator, value = parsed[0] if len(parsed) == 1 else ("", None)
+    return list(value[1]) if value and str(operator) == "BRANCH" else [parsed]
 
 
-def _alternatives(source: str) -> list[list[tuple[str, int]]]:
-    found: list[list[tuple[str, int]]] = [[]]
-    for sign, depth in _signs(source):
-        if sign == "|" and depth == 0:
-            found.append([])
-        else:
-            found[-1].append((sign, depth))
-    return found
-
-
-def _word(signs: list[tuple[str, int]]) -> str:
-    """The longest run of signs, outside all groups, that each match has to hold; in lower case."""
-    runs = [""]
-    counted = False  # within the braces of a count
-    for sign, depth in signs:
-        plain = sign[1] if len(sign) == 2 and not sign[1].isalnum() else sign
-        is_plain = len(plain) == 1 and (plain != sign or plain.isalnum() or plain in _PLAIN)
-        if depth == 0 and is_plain and not counted:
-            runs[-1] += plain
-            continue
-        if sign in _NOTHING_BEFORE and depth == 0:
-            runs[-1] = runs[-1][:-1]
-        counted = (counted or sign == "{") and sign != "}"
-        runs.append("")
-    return max(runs, key=len).lower()
+def _word(parts: Any) -> str:
+    """The longest run of signs, outside all groups and repetitions, that each match has to hold; in lower case."""
+    signs = "".join(chr(value) if str(operator) == "LITERAL" else "\0" for operator, value in parts)
+    return max(signs.split("\0"), key=len).lower()

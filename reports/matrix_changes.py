@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.matrix import SCHEMA, SCHEMA_VERSION, Matrix
+from generators.compatibility.matrix import SCHEMA, Matrix
 from generators.compatibility.verdict import Basis, Level
-from hardware.errors import BrokenInput, UsageError, did_you_mean, echo
-from hardware.plain_text import json_text, one_line
+from hardware.errors import UsageError, did_you_mean, echo
+from hardware.plain_text import json_text
 
-from .baseline import read_kept
-from .text import markdown, markdown_table
+from .document import Block, Heading, Table, markdown_document, text_document
+from .kept import read_kept
 from .wording import texts
 
 CHANGES_SCHEMA = Path(__file__).with_name("schemas") / "matrix_changes.json"
@@ -117,7 +116,7 @@ class MatrixChanges:
 
     def met(self, words: Sequence[str]) -> dict[str, int]:
         """How many cells each of the words of `--fail-on` is true of; those of none are left out."""
-        found = {word: sum(FAIL_ON[_OLDER.get(word, word)](change) for change in self.changes) for word in words}
+        found = {word: sum(FAIL_ON[word](change) for change in self.changes) for word in words}
         return {word: number for word, number in found.items() if number}
 
     def to_dict(self, fail_on: Sequence[str] = ()) -> dict[str, Any]:
@@ -146,9 +145,6 @@ def _came_to(level: Level) -> Callable[[Change], bool]:
     return has_come
 
 
-_OLDER = {"none": "unsupported", "declared": "assumed"}
-"""Words of the first edition, by which older files and command lines are read."""
-
 FAIL_ON: Mapping[str, Callable[[Change], bool]] = {
     "worse": lambda change: change.kind is Kind.WORSE,
     "expired": _lost_measurement,
@@ -163,7 +159,7 @@ weren't there; of which something was known; and any change."""
 def check_words(words: Sequence[str]) -> None:
     """Raise `UsageError` for a word that `--fail-on` doesn't know."""
     for word in words:
-        if _OLDER.get(word, word) not in FAIL_ON:
+        if word not in FAIL_ON:
             known = f"Known: {', '.join(FAIL_ON)}."
             hint = did_you_mean(word, tuple(FAIL_ON))
             raise UsageError(f"{echo(word)} is nothing that --fail-on knows", fix=f"{hint} {known}".strip())
@@ -216,51 +212,10 @@ def _kind(before: State | None, now: State | None) -> Kind | None:
 
 def read_baseline(path: Path) -> dict[str, Any]:
     """A matrix that was kept as JSON, held against the published schema. Raises `BrokenInput`."""
-    name = echo(str(path))
-    data = read_kept(path, name, _MAKE_ANEW)
-    data = _renewed(data)
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if isinstance(version, int) and version != SCHEMA_VERSION:
-        newer = version > SCHEMA_VERSION
-        raise BrokenInput(
-            f"{name} is a matrix of schema version {version}",
-            why=f"this version reads {SCHEMA_VERSION}",
-            fix="Compare with the version that made it, or a newer one." if newer else _MAKE_ANEW,
-        )
-    _validate(name, data)
-    return dict(data)
-
-
-def _renewed(value: Any) -> Any:
-    """A matrix of schema version 2 as version 3: its words, and groups that have counts and no level."""
-    if isinstance(value, list):
-        return [_renewed(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    found = {name: _renewed(one) for name, one in value.items()}
-    if found.get("schema_version") == SCHEMA_VERSION - 1:
-        found["schema_version"] = SCHEMA_VERSION
-    for name in ("level", "basis"):
-        if isinstance(found.get(name), str):
-            found[name] = _OLDER.get(found[name], found[name])
-    if "counts" in found and "level" in found and "levels" not in found:
-        found |= {"levels": {}, "level": found["level"] if found.get("basis") == "assumed" else None}
-    return found
-
-
-def _validate(name: str, data: object) -> None:
-    import jsonschema
-
-    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
-    for error in validator.iter_errors(data):
-        place = ".".join(str(part) for part in error.absolute_path) or "it"
-        raise BrokenInput(f"{name} is no matrix", why=f"{echo(place)}: {echo(error.message)}", fix=_MAKE_ANEW)
+    return read_kept(path, SCHEMA, "matrix", _MAKE_ANEW)
 
 
 FORMATS = ("table", "text", "markdown", "json")
-
-_FOLDED = (Kind.NEW, Kind.GONE)
-_NARROWEST_REASON = 20
 
 
 def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = (), width: int = 100) -> str:
@@ -269,74 +224,38 @@ def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = 
         raise UsageError(f"changes have no form as {format}", fix="Take --format table, markdown or json.")
     if format == "json":
         return json_text(found.to_dict(fail_on)) + "\n"
-    parts = _markdown(found, fail_on) if format == "markdown" else _plain(found, fail_on, width)
-    return "\n\n".join(parts) + "\n"
+    blocks = _blocks(found, fail_on)
+    return markdown_document(blocks) if format == "markdown" else text_document(blocks, width)
 
 
-def _summary(found: MatrixChanges) -> str:
-    counts = [f"{number} {kind}" for kind, number in found.counts.items() if number]
-    said = ", ".join(counts) if counts else "nothing changed"
+def _blocks(found: MatrixChanges, fail_on: Sequence[str]) -> Iterator[Block]:
+    counts = ", ".join(f"{number} {kind}" for kind, number in found.counts.items() if number) or "nothing changed"
     since = found.since[:19].replace("T", " ")
-    return f"Compared with the matrix of {since} UTC: {said}; {found.same} cells are the same."
-
-
-def _met(found: MatrixChanges, fail_on: Sequence[str]) -> list[str]:
-    told = [f"{word}: {number} cell{'' if number == 1 else 's'}" for word, number in found.met(fail_on).items()]
-    return [f"Failed on {', '.join(told)}."] if told else []
-
-
-def _by_kind(found: MatrixChanges) -> Iterator[tuple[Kind, list[Change]]]:
+    yield Heading(level=1, text="What changed in the compatibility matrix")
+    yield f"Compared with the matrix of {since} UTC: {counts}; {found.same} cells are the same."
     for kind in Kind:
         own = [change for change in found.changes if change.kind is kind]
-        if own:
-            yield kind, own
+        if not own:
+            continue
+        yield Heading(level=2, text=f"{str(kind).capitalize()} ({len(own)})")
+        yield f"{kind.meaning[0].upper()}{kind.meaning[1:]}."
+        if kind in (Kind.NEW, Kind.GONE):
+            yield Table(
+                headings=("model/task/precision", "targets"),
+                rows=[(row, ", ".join(targets)) for row, targets in _rows_of_models(own).items()],
+            )
+        else:
+            rows = [(one.cell, f"{one.before} → {one.now}", "; ".join(one.reasons)) for one in own]
+            yield Table(headings=("cell", "level", "why"), rows=rows)
+    met = (f"{word}: {number} cell{'' if number == 1 else 's'}" for word, number in found.met(fail_on).items())
+    if told := ", ".join(met):
+        yield f"Failed on {told}."
 
 
 def _rows_of_models(changes: Sequence[Change]) -> dict[str, list[str]]:
-    """`bert, fill-mask, float32`, and the targets on which its cells came or went."""
+    """`bert/fill-mask/float32`, and the targets on which its cells came or went."""
     found: dict[str, list[str]] = {}
     for change in changes:
         model, task, target, precision = (*change.cell.split("/", 3), "", "", "")[:4]
         found.setdefault(f"{model}/{task}/{precision}", []).append(target)
     return found
-
-
-def _reason(change: Change) -> str:
-    return "; ".join(change.reasons)
-
-
-def _plain(found: MatrixChanges, fail_on: Sequence[str], width: int) -> list[str]:
-    parts = [one_line(_summary(found))]
-    for kind, changes in _by_kind(found):
-        lines = [f"{str(kind).upper()} ({len(changes)}): {kind.meaning}"]
-        if kind in _FOLDED:
-            lines += [
-                one_line(f"  {row}: {', '.join(targets)}", longest=width)
-                for row, targets in _rows_of_models(changes).items()
-            ]
-        else:
-            for change in changes:
-                head = one_line(f"{change.cell}: {change.before} -> {change.now}", longest=2 * width)
-                lines.append(f"  {head}")
-                if change.reasons and width > _NARROWEST_REASON:
-                    lines.append(f"      {one_line(_reason(change), longest=width - 6)}")
-        parts.append("\n".join(lines))
-    return parts + _met(found, fail_on)
-
-
-def _markdown(found: MatrixChanges, fail_on: Sequence[str]) -> list[str]:
-    parts = ["# What changed in the compatibility matrix", markdown(_summary(found)), *_met(found, fail_on)]
-    for kind, changes in _by_kind(found):
-        parts.append(f"## {str(kind).capitalize()} ({len(changes)})")
-        parts.append(f"{kind.meaning.capitalize()}.")
-        if kind in _FOLDED:
-            rows = _rows_of_models(changes).items()
-            table = [[markdown(row), markdown(", ".join(targets))] for row, targets in rows]
-            parts.append(markdown_table(["model/task/precision", "targets"], table))
-        else:
-            table = [
-                [markdown(one.cell), markdown(str(one.before)), markdown(str(one.now)), markdown(_reason(one))]
-                for one in changes
-            ]
-            parts.append(markdown_table(["cell", "before", "now", "why"], table))
-    return parts

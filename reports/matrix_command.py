@@ -40,7 +40,9 @@ def report_matrix(asked: Options) -> int:
         matrix = current_matrix(concluded, inventory, timestamp=now(), precision=asked.precision)
     if asked.targets:
         matrix = matrix.only(asked.targets)
-    models = _models(asked)
+    # As cells name them: a type by its name, a folder or Hub id by the slug of it.
+    named = [part.strip() for text in asked.models for part in text.split(",") if part.strip()]
+    models = tuple(dict.fromkeys(map(checkpoint_slug, named)))
     if models:
         matrix = matrix.of_models(models)
     note(*_broken(concluded))
@@ -71,12 +73,6 @@ def report_matrix(asked: Options) -> int:
     ]
     click.echo("\n\n".join(parts))
     return 0
-
-
-def _models(asked: Options) -> tuple[str, ...]:
-    """The models of `--model` as cells name them: a type by its name, a folder or Hub id by the slug of it."""
-    named = [part for text in asked.models for part in text.split(",") if part.strip()]
-    return tuple(dict.fromkeys(checkpoint_slug(part.strip()) for part in named))
 
 
 def _broken(concluded: Judged | None) -> list[str]:

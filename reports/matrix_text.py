@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from generators.compatibility.matrix import Matrix
 from generators.compatibility.matrix_groups import GROUPS, GroupCell
@@ -64,13 +64,13 @@ def matrix_text(
     """
     if format not in FORMATS:
         raise _unknown(format, FORMATS, "format of a matrix")
-    if by not in _VIEWS:
+    if by not in VIEWS:
         raise _unknown(by, VIEWS, "view of a matrix")
     if format == "json":
         return json_text(with_texts(matrix.to_dict())) + "\n"
     if format == "csv":
         return _csv(matrix, by)
-    label, rows = _VIEWS[by](matrix)
+    label, rows = _rows(matrix, by)
     if not rows:
         return f"{NOTHING[by]}\n"
     table = [[label, *matrix.hardware_types], *rows]
@@ -97,7 +97,7 @@ def mark(level: Level, basis: Basis | None) -> str:
     return str(level) if basis is None or level is Level.UNKNOWN else f"{level}{MARKS[basis]}"
 
 
-def _family_text(cell: GroupCell) -> str:
+def _group_text(cell: GroupCell) -> str:
     """`46/49+ (3/4)`, or the assumed level of a family about which nothing else is known."""
     counts, basis = cell.counts, cell.basis
     if cell.level is not None or basis is None:
@@ -109,37 +109,25 @@ def _family_text(cell: GroupCell) -> str:
     return f"({works}/{sum(cell.levels.values())}){MARKS[basis]}"
 
 
-def _by_family(matrix: Matrix) -> tuple[str, Rows]:
-    return "family", [
-        [family, *(_family_text(cells[name]) for name in matrix.hardware_types)]
-        for family, cells in matrix.families.items()
-    ]
+VIEWS = ("family", "model", *GROUPS)
 
 
-def _by_model(matrix: Matrix) -> tuple[str, Rows]:
-    rows = []
-    for row in matrix.rows:
-        levels = [mark(row.verdicts[name].level, row.verdicts[name].basis) for name in matrix.hardware_types]
-        rows.append([row.id, *levels])
-    return "model/task/precision", rows
-
-
-def _by_group(name: str) -> Callable[[Matrix], tuple[str, Rows]]:
-    def rows(matrix: Matrix) -> tuple[str, Rows]:
-        return name, [
-            [_shown(row), *(_family_text(cells[column]) for column in matrix.hardware_types)]
-            for row, cells in matrix.groups[name].items()
+def _rows(matrix: Matrix, by: str) -> tuple[str, Rows]:
+    """The heading of the first column, and a row for each family, group or model."""
+    targets = matrix.hardware_types
+    if by == "model":
+        rows = [
+            [row.id, *(mark(row.verdicts[name].level, row.verdicts[name].basis) for name in targets)]
+            for row in matrix.rows
         ]
+        return "model/task/precision", rows
+    return by, [[_shown(name), *(_group_text(cells[one]) for one in targets)] for name, cells in _groups(matrix, by)]
 
-    return rows
+
+def _groups(matrix: Matrix, by: str) -> Iterable[tuple[str, Mapping[str, GroupCell]]]:
+    return (matrix.families if by == "family" else matrix.groups[by]).items()
 
 
-_VIEWS: dict[str, Callable[[Matrix], tuple[str, Rows]]] = {
-    "family": _by_family,
-    "model": _by_model,
-    **{name: _by_group(name) for name in GROUPS},
-}
-VIEWS = tuple(_VIEWS)
 NOTHING = {
     "family": "There is no family.",
     "model": "No model has a verdict yet.",
@@ -152,9 +140,11 @@ NOTHING = {
 def _notes(matrix: Matrix, by: str) -> list[str]:
     """Of families what their rules say, of groups which cells others see otherwise."""
     if by in matrix.groups:
-        rows = matrix.groups[by].items()
-        told = ((name, dict.fromkeys(note for cell in cells.values() for note in cell.notes)) for name, cells in rows)
-        found = [f"{_shown(name)}: {_shown('; '.join(notes))}" for name, notes in told if notes]
+        found = [
+            f"{_shown(name)}: {_shown('; '.join(notes))}"
+            for name, cells in _groups(matrix, by)
+            if (notes := dict.fromkeys(note for cell in cells.values() for note in cell.notes))
+        ]
         return [SPLIT, *found] if found else []
     found = [f"{family}: {'; '.join(n)}" for family in matrix.model_families if (n := matrix.family_notes(family))]
     return [NOTES, *found] if found else []
@@ -168,7 +158,11 @@ def _shown(text: str) -> str:
 def _table(table: Rows, width: int, *, whole_names: bool) -> list[str]:
     """The blocks of a table, each with the label's column, side by side too wide for the console."""
     longest = min(_LONGEST_LABEL, width - _WIDEST_LEVEL - _GAP)
-    short = table if whole_names else [[_cut(row[0], longest), *row[1:]] for row in table]
+
+    def shorten(name: str) -> str:
+        return name if len(name) <= longest else f"{name[: longest - 1]}…"
+
+    short = table if whole_names else [[shorten(row[0]), *row[1:]] for row in table]
     blocks = ([[line[0], *(line[i] for i in columns)] for line in short] for columns in _blocks(short, width))
     return [text_table(block[0], block[1:]) for block in blocks]
 
@@ -177,10 +171,6 @@ def _legend(notes: Sequence[str], width: int) -> list[str]:
     parts: list[Sequence[str]] = [[*LEGEND, COUNTS], notes]
     lines = ([line for text in part for line in wrapped(text, width=width, break_on_hyphens=True)] for part in parts)
     return ["\n".join(part) for part in lines if part]
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _blocks(lines: Rows, console: int) -> list[list[int]]:
@@ -209,8 +199,7 @@ def _csv(matrix: Matrix, by: str) -> str:
     writer = csv.writer(text, lineterminator="\n")
     if by != "model":
         head = (by, "hardware", "level", "basis", "supported", "measured", "models")
-        view = matrix.families if by == "family" else matrix.groups[by]
-        body = [_family_line(row, name, cell) for row, cells in view.items() for name, cell in cells.items()]
+        body = [_group_line(row, one, cell) for row, cells in _groups(matrix, by) for one, cell in cells.items()]
         writer.writerows([head, *(_safe(line) for line in body)])
         return text.getvalue()
     columns = ("cell", "family", "hardware", "level", "basis", "reasons", "conditions", "rules", "evidence")
@@ -220,7 +209,7 @@ def _csv(matrix: Matrix, by: str) -> str:
     return text.getvalue()
 
 
-def _family_line(family: str, name: str, cell: GroupCell) -> tuple[object, ...]:
+def _group_line(family: str, name: str, cell: GroupCell) -> tuple[object, ...]:
     counts = cell.counts
     models = "" if counts.models is None else counts.models
     basis = "" if cell.basis is None else str(cell.basis)
@@ -229,12 +218,8 @@ def _family_line(family: str, name: str, cell: GroupCell) -> tuple[object, ...]:
 
 def _model_line(family: str, name: str, verdict: Verdict) -> tuple[object, ...]:
     lists = (texts(verdict.reasons), texts(verdict.conditions), verdict.rule_ids, verdict.evidence_ids)
-    level = verdict.level
-    return (verdict.cell, family, name, level, _basis(level, verdict.basis), *("; ".join(one) for one in lists))
-
-
-def _basis(level: Level, basis: Basis | None) -> str:
-    return "" if basis is None or level is Level.UNKNOWN else str(basis)
+    basis = "" if verdict.level is Level.UNKNOWN else str(verdict.basis)
+    return (verdict.cell, family, name, verdict.level, basis, *("; ".join(one) for one in lists))
 
 
 def _safe(values: Sequence[object]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from generators.compatibility.selection import LAST_RESORT
 from generators.derivation.memory_answer import memory_answer
 from generators.models.classifier import classify
 from hardware.backends.factory import resolve_target
-from hardware.errors import HwCompatError, ModelError
+from hardware.errors import ModelError
 from hardware.plain_text import size_text
 
 if TYPE_CHECKING:
@@ -23,17 +23,6 @@ _NOT_COUNTED = (
     "what a driver or a runtime keeps for itself (a CUDA context, code) comes on top"
 )
 _SHOWN = {"optimiser": "optimiser state", "cache": "KV cache"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryQuestion:
-    """How the model is to be run: None means what is usual for it. `sizes` are those of devices that aren't here."""
-
-    mode: str | None = None
-    precision: str | None = None
-    batch: int | None = None
-    context: int | None = None
-    sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,34 +55,28 @@ class MemoryCheck:
 
 
 def memory_check(
-    name: str, device: str | None, question: MemoryQuestion, statuses: Sequence[TargetStatus]
+    name: str, device: str | None, question: Mapping[str, Any], statuses: Sequence[TargetStatus]
 ) -> MemoryCheck:
     """What `name` takes, on `device` or (None, `auto`) on each target of `statuses` that is here, and in each of the
-    sizes that were asked about. Raises `UsageError` for a size that is none."""
+    sizes that were asked about.
+
+    The `question` is how the model is to be run: mode, precision, batch and context, None for what is usual for it,
+    and `sizes` of devices that aren't here. Raises `UsageError` for a size that is none.
+    """
+    asked = dict(question)
     rooms = [
         *_rooms(device, statuses),
-        *(Room(name=f"a device of {s}", available=parse_size(s)) for s in question.sizes),
+        *(Room(name=f"a device of {size}", available=parse_size(size)) for size in asked.pop("sizes")),
     ]
-    least = min((room.available for room in rooms if room.available is not None), default=None)
-    asked = {
-        "mode": question.mode,
-        "precision": question.precision,
-        "batch": question.batch,
-        "context": question.context,
-        "least_room": least,
-    }
+    asked["least_room"] = min((room.available for room in rooms if room.available is not None), default=None)
     try:
         found = memory_answer(classify(name), asked)
     except ModelError as error:
-        return MemoryCheck(unknown=_sentence(error))
+        parts = [error.what + (f": {error.why}" if error.why else ""), error.fix]
+        return MemoryCheck(unknown=" ".join(f"{part.rstrip('.')}." for part in parts if part))
     base, *others = found.estimates
     fits = tuple(fit(base, others, found.anatomy, room) for room in rooms)
     return MemoryCheck(estimate=base, fits=fits, notes=(*found.notes, _NOT_COUNTED))
-
-
-def _sentence(error: HwCompatError) -> str:
-    parts = [error.what + (f": {error.why}" if error.why else ""), error.fix]
-    return " ".join(f"{part.rstrip('.')}." for part in parts if part)
 
 
 def _rooms(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Room]:

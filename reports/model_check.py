@@ -32,8 +32,8 @@ from hardware.plain_text import one_line
 from hardware.target import Target
 from hardware.testing.checkpoints import weights_hash
 
-from .advice import measuring_command, recommend
-from .diagnosis import Diagnosis, before_of, diagnose, identify
+from .advice import measuring_command, recommend, suggested
+from .diagnosis import Diagnosis, diagnose, identify
 from .finding import ANY_TARGET, Finding, worst_first
 from .wording import FAULT_WORDS, explained, reason_text, texts
 
@@ -107,7 +107,8 @@ class ModelCheck:
         lines += [f"condition: {condition}" for condition in conditions]
         lines += [f"checks: {', '.join(finding.checks)}" for finding in self.findings[:1] if finding.checks]
         lines += [f"also: {text}" for finding in self.findings[:1] for text in finding.recommendations[1:]]
-        lines += _suggestion_lines(self.suggestion, Cell.parse(verdict.cell)) if self.suggestion else []
+        if self.suggestion:
+            lines += [*suggested(self.suggestion, Cell.parse(verdict.cell)), *self.suggestion.reasons]
         lines += [f"note: {note}" for note in self.notes]
         lines += self.memory.lines if self.memory else ()
         return "\n".join([lines[0], *(f"  {one_line(line, longest=1200)}" for line in lines[1:])]) + "\n"
@@ -140,7 +141,7 @@ def check_model(
     asked = {cell.id: CHECKPOINT if files.is_checkpoint else ""}  # of a type those of the newest plan
     (measured,) = judge(replace(latest, checks=tuple(checks)), inventory, weights_asked=asked, cells=[cell.id])
     own = [line for line in checks if line.cell_id == cell.id]
-    found_out = diagnose(own, before_of(latest.versions, {cell.id: predicted.to_dict()}))
+    found_out = diagnose(own, latest.versions, {cell.id: predicted.to_dict()})
     findings = _most_telling_first(measured, target.name, found_out)
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
     command = measuring_command(name, device or str(target))
@@ -150,9 +151,7 @@ def check_model(
     nothing = measured.level is Level.UNKNOWN and not settled
     if refused := files.refused if measured.level is Level.UNKNOWN else None:
         measured, nothing = _refused_verdict(cell, refused), False
-    cause = _cause(measured, findings, absent, nothing, refusal, files)
-    change = _change(measured, findings, str(target), absent, command, found.family, refusal)
-    change = refused.fix or change if refused else files.missing if files.missing and nothing else change
+    cause, change = _cause_and_change(measured, findings, absent, nothing, refusal, files, command)
     present, facts = strongest_of(measured, predicted), facts_here(files.known, cell, inventory)
     poor = present.level in (Level.LOW, Level.UNSUPPORTED)
     return ModelCheck(
@@ -323,53 +322,44 @@ def _absence(absent: str) -> Diagnosis:
     return identify(absent, recorded="device_absent")
 
 
-def _cause(
+def _cause_and_change(
     measured: Verdict,
     findings: Sequence[Finding],
     absent: str,
     nothing: bool,
     refusal: Refusal | None,
     files: _Files,
-) -> str:
-    if files.refused and measured.level is Level.UNKNOWN:
-        return f"{reason_text(measured.reasons[0])}."
-    if files.missing and nothing:
-        return "its weights are not here."
-    if refusal:
-        return f"{refusal.cause}."
-    if findings and measured.level is not Level.HIGH:
-        return f"{findings[0].message.rstrip('.')}."
-    if nothing:
-        where = f", and the device is not here: {absent}" if absent else ""
-        return f"{NOTHING}{where}."
-    return f"{(explained(measured)[0] or ('no reason was recorded',))[0].rstrip('.')}."
-
-
-def _change(
-    measured: Verdict,
-    findings: Sequence[Finding],
-    target: str,
-    absent: str,
     command: str,
-    family: str,
-    refusal: Refusal | None,
-) -> str:
-    """What to do next. Where the device is absent, measuring again would only say so again."""
-    if refusal:
-        return f"{refusal.remedy}."
-    if measured.level is Level.HIGH and measured.basis is Basis.MEASURED:
-        return "nothing."
-    if measured.basis is Basis.EXPIRED:
-        return f"measure it again on these versions{', where the device is,' if absent else ''} with: {command}"
+) -> tuple[str, str]:
+    """Why the level is what it is, and what to do next. Where the device is absent, measuring again would only say
+    so again."""
+    unknown = measured.level is Level.UNKNOWN
+    cell = Cell.parse(measured.cell)
     advice = findings[0].recommendations if findings else ()
-    if measured.level is Level.UNKNOWN and absent and not advice:
+    if unknown and absent and not advice:
         found = _absence(absent)
-        advice = recommend(found.error_type, target, cause=found.cause, command=command)
-    if advice:
-        return advice[0]
-    if measured.level is Level.UNKNOWN:
-        return f"measure it with: {command}"
-    return f"use it under its conditions; the matrix shows other targets for {family}."
+        advice = recommend(found.error_type, str(cell.target), cause=found.cause, command=command)
+    if measured.level is Level.HIGH and measured.basis is Basis.MEASURED:
+        change = "nothing."
+    elif measured.basis is Basis.EXPIRED:
+        change = f"measure it again on these versions{', where the device is,' if absent else ''} with: {command}"
+    elif advice:
+        change = advice[0]
+    elif unknown:
+        change = f"measure it with: {command}"
+    else:
+        change = f"use it under its conditions; the matrix shows other targets for {files.known.family}."
+    if files.refused and unknown:
+        return f"{reason_text(measured.reasons[0])}.", files.refused.fix or change
+    if files.missing and nothing:
+        return "its weights are not here.", files.missing
+    if refusal:
+        return f"{refusal.cause}.", f"{refusal.remedy}."
+    if findings and measured.level is not Level.HIGH:
+        return f"{findings[0].message.rstrip('.')}.", change
+    if nothing:
+        return f"{NOTHING}{f', and the device is not here: {absent}' if absent else ''}.", change
+    return f"{(explained(measured)[0] or ('no reason was recorded',))[0].rstrip('.')}.", change
 
 
 def _suggestion_dict(suggestion: Suggestion) -> dict[str, Any]:
@@ -378,13 +368,3 @@ def _suggestion_dict(suggestion: Suggestion) -> dict[str, Any]:
         "models": [verdict.to_dict() for verdict in suggestion.models],
         "reasons": list(suggestion.reasons),
     }
-
-
-def _suggestion_lines(suggestion: Suggestion, cell: Cell) -> list[str]:
-    hardware = [(str(Cell.parse(one.cell).target), one) for one in suggestion.hardware]
-    models = [(Cell.parse(one.cell).model, one) for one in suggestion.models]
-    lines = []
-    for head, pairs in ((f"other hardware for {cell.model}", hardware), (f"similar models on {cell.target}", models)):
-        if pairs:
-            lines.append(f"{head}: {', '.join(f'{name} ({one.level}, {one.basis})' for name, one in pairs)}")
-    return [*lines, *suggestion.reasons]

@@ -62,15 +62,10 @@ def _read(path: Path) -> SuitePlace | None:
     except OSError:
         return None
     lines = {match[1]: text.count("\n", 0, match.start()) + 1 for match in _CHECK.finditer(text)}
-    return SuitePlace(file=_relative(path), lines=lines)
-
-
-def _relative(path: Path) -> str:
-    """The path as servers know it, from the working directory; only folder and name where it lies elsewhere."""
-    try:
-        return path.resolve().relative_to(Path.cwd().resolve()).as_posix()
-    except ValueError:
-        return "/".join(path.parts[-2:])
+    whole, here = path.resolve(), Path.cwd().resolve()
+    # As servers know it, from the working directory; only folder and name where it lies elsewhere.
+    file = whole.relative_to(here).as_posix() if whole.is_relative_to(here) else "/".join(path.parts[-2:])
+    return SuitePlace(file=file, lines=lines)
 
 
 def place_of(finding: Finding, suites: Mapping[str, SuitePlace]) -> Place:

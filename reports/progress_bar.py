@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO
 
 from hardware.evidence.record import Outcome
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
 
 
 def progress_on(stream: TextIO) -> Progress:
-    """A bar on a terminal; lines elsewhere, in CI, whose terminals are logs, and where there is no rich."""
-    drawable = stream.isatty() and not os.environ.get("CI") and find_spec("rich") is not None
-    return ProgressBar(stream) if drawable else ProgressLines(stream)
+    """A bar on a terminal; lines elsewhere, and in CI, whose terminals are logs."""
+    return ProgressBar(stream) if stream.isatty() and not os.environ.get("CI") else ProgressLines(stream)
 
 
 class ProgressBar(Progress):

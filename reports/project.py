@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from generators.project.finding import Kind, ProjectFinding, ProjectOutcome
+from generators.project.finding import Kind, ProjectOutcome
 from hardware.cell import Cell
 from hardware.plain_text import wrapped
 
-from .finding import Finding, Severity
-from .text import fenced, listed, markdown, markdown_table, printable
+from .finding import Finding, Remedy, Severity
+from .text import escaped_table, fenced, listed, markdown, printable
 
 COMPONENT = "project_file"
 
@@ -20,7 +20,8 @@ _SHOWN_CELLS = 6
 def project_text(outcome: ProjectOutcome, *, width: int = 100) -> str:
     """What breaks the build first, each with what to change; what is met is only counted."""
     parts = [_labelled("Project", f"{outcome.file}: {outcome.summary}", width)]
-    for finding in _shown(outcome):
+    resting = [finding for finding in outcome.of_kind(Kind.MET) if finding.rests]
+    for finding in (*outcome.of_kind(*_ONE_BY_ONE), *resting):
         label = str(finding.kind).replace("_", " ").capitalize()
         parts.append(_labelled(label, f"{finding.cell}: {finding.message}", width))
         if finding.fix:
@@ -35,11 +36,6 @@ def project_text(outcome: ProjectOutcome, *, width: int = 100) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _shown(outcome: ProjectOutcome) -> tuple[ProjectFinding, ...]:
-    resting = [finding for finding in outcome.of_kind(Kind.MET) if finding.rests]
-    return (*outcome.of_kind(*_ONE_BY_ONE), *resting)
-
-
 def _labelled(label: str, text: str, width: int) -> str:
     start = f"{label:<{_INDENT - 1}} "
     flat = " ".join(text.split())
@@ -49,16 +45,16 @@ def _labelled(label: str, text: str, width: int) -> str:
 def project_markdown(outcome: ProjectOutcome) -> str:
     """A section with a row for each finding, and below it the entries that are to be removed."""
     rows = [
-        [
+        (
             str(finding.kind).replace("_", " "),
             "yes" if finding.kind.breaks else "no",
-            markdown(finding.cell),
-            markdown(finding.message, longest=600),
-            markdown(finding.fix) if finding.fix else "-",
-        ]
+            finding.cell,
+            finding.message,
+            finding.fix,
+        )
         for finding in outcome.findings
     ]
-    table = markdown_table(("what", "breaks the build", "cell", "why", "what to do"), rows)
+    table = escaped_table(("what", "breaks the build", "cell", "why", "what to do"), rows, longest=600)
     quotes = [f"{markdown(finding.fix)}\n\n{fenced(finding.quote)}" for finding in outcome.findings if finding.quote]
     head = f"## Project file\n\n{markdown(outcome.file)}: {markdown(outcome.summary)}."
     return "\n\n".join([head, table, *quotes])
@@ -78,14 +74,12 @@ def project_findings(outcome: ProjectOutcome, timestamp: str) -> tuple[Finding, 
             component=COMPONENT,
             timestamp=timestamp,
             model_name=Cell.parse(finding.cell).model,
-            recommendations=_advice(finding),
+            remedies=tuple(
+                Remedy(do=text) for text in [" ".join([finding.fix, *finding.quote.split()]).strip()] if text
+            ),
             cells=(finding.cell,),
             checks=finding.checks,
         )
         for finding in outcome.findings
         if finding.kind.breaks or finding.kind is Kind.ACCEPTED
     )
-
-
-def _advice(finding: ProjectFinding) -> tuple[str, ...]:
-    return tuple(filter(None, [" ".join([finding.fix, *finding.quote.split()]).strip()]))

@@ -11,7 +11,7 @@ from generators.compatibility.flaky import flaky_cells
 from generators.compatibility.second_opinion import SecondOpinion, second_opinions
 from generators.compatibility.verdict import Reason, Verdict
 from hardware.cell import Cell, label_of
-from hardware.errors import HwCompatError, OutputError, UsageError, echo
+from hardware.errors import HwCompatError, UsageError, echo
 from hardware.evidence.error_types import current_name
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.redaction import redact
@@ -19,14 +19,14 @@ from hardware.evidence.store import Evidence
 from hardware.evidence.writer import now
 from hardware.paths import DEFAULT_REPORTS
 from hardware.plugins import plugins
-from hardware.whole_file import write_whole
 
 from .advice import measuring_command, recommend, remedies, with_alternatives
 from .cells import CellReport, cell_reports, modified_checkers
 from .components import Component, own_parts, packages
-from .diagnosis import before_of, diagnose, error_types, identify
+from .diagnosis import diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
+from .kept import keep
 from .report import Report
 from .second_opinion import second_opinion_findings
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
@@ -111,7 +111,6 @@ class HardwareCompatibilityReporter:
         """
         error_type = current_name(error_type)
         kind = error_types().get(error_type, error_types()["unknown"])
-        advice = remedies(error_type, hardware_type, cause=cause, command=command)
         if severity is not None and severity not in list(Severity):
             raise UsageError(f"{echo(str(severity))} is not a severity", fix=f"Known: {', '.join(Severity)}.")
         finding = Finding(
@@ -122,8 +121,7 @@ class HardwareCompatibilityReporter:
             component=component,
             timestamp=now(),
             model_name=model_name,
-            recommendations=tuple(one.text for one in advice),
-            remedies=advice,
+            remedies=remedies(error_type, hardware_type, cause=cause, command=command),
             traceback=redact(traceback),
         )
         return self._keep(finding)
@@ -150,6 +148,8 @@ class HardwareCompatibilityReporter:
 
     def collect_hardware_detection_errors(self) -> list[Finding]:
         """Findings of detection: vendors that failed, devices that are there and can't be used."""
+        from hardware.backends.factory import aliases
+
         component = "hardware_detection"
         try:
             inventory = self.inventory()
@@ -161,7 +161,10 @@ class HardwareCompatibilityReporter:
                 text = f"{vendor.vendor}: {vendor.reason}"
                 found.append(self.add_error(ANY_TARGET, "component_failed", text, component=component))
             elif vendor.state == "present but unusable":
-                target, kind = _target_of(vendor.vendor), _OF_DRIVER.get(vendor.driver, "device_unusable")
+                target, kind = (
+                    aliases().get(vendor.vendor.lower(), ANY_TARGET),
+                    _OF_DRIVER.get(vendor.driver, "device_unusable"),
+                )
                 text = f"{vendor.vendor}: {vendor.state}: {vendor.reason}"
                 found.append(self.add_error(target, kind, text, component=component))
         return found
@@ -241,7 +244,7 @@ class HardwareCompatibilityReporter:
 
     def _diagnosed(self, lines: Sequence[CheckLine]) -> list[Finding]:
         """What lines show, with what to try instead where nothing on the target helps."""
-        findings = diagnose(lines, before_of(self.latest.versions, self.latest.predictions))
+        findings = diagnose(lines, self.latest.versions, self.latest.predictions)
         try:
             return with_alternatives(findings, [cell.verdict for cell in self.cells], self.inventory())
         except Exception as error:  # suggestions are an extra: without them the findings still stand
@@ -277,16 +280,14 @@ class HardwareCompatibilityReporter:
             found.append(self.add_error(ANY_TARGET, "interrupted", text, component=component))
         return found
 
-    def test_full_hardware_stack(
-        self, *, timeout_s: float = DEFAULT_TIMEOUT_S, command: Sequence[str] = ()
-    ) -> dict[str, StackResult]:
+    def test_full_hardware_stack(self, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> dict[str, StackResult]:
         """Compute on every target that may be here, each in a child of its own; absent ones get graded findings.
 
-        `timeout_s` is for one target. `command` replaces the probe in tests.
+        `timeout_s` is for one target.
         """
         from hardware.detection import targets
 
-        self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s, command=command)
+        self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s)
         for result in self.stack:
             if result.state != "computed":
                 self._stack_finding(result)
@@ -375,23 +376,4 @@ class HardwareCompatibilityReporter:
                 f"{echo(filename)} is not the name of a report",
                 why="letters, digits and ._- are allowed, no folders: reports stay in the output folder",
             )
-        path = self.output_folder / filename
-        try:
-            self.output_folder.mkdir(parents=True, exist_ok=True)
-            if path.is_symlink():
-                raise OSError("a link is there, and links are not followed")
-            write_whole(path, content)
-        except OSError as error:
-            raise OutputError(
-                f"the report {echo(str(path))} cannot be written",
-                why=error.strerror or str(error),
-                fix="Name another folder with --output-dir.",
-            ) from error
-        return path
-
-
-def _target_of(vendor: str) -> str:
-    """The target that a vendor's devices stand for; `any` for a vendor without one."""
-    from hardware.backends.factory import aliases
-
-    return aliases().get(vendor.lower(), ANY_TARGET)
+        return keep(content, self.output_folder, filename)

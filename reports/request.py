@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +20,160 @@ from .formats import FORMATS
 _EXAMPLE = "python hardware_compatibility_reporter.py --collect-all --matrix"
 
 
+_TOGETHER = ("--collect-all", "--matrix", "--test-hardware", "--check-model", "--merge", "--compact", "--publish")
+_OF_REPORT = FORMATS.names()
+_OF_MATRIX = ("markdown", "json", "html")
+_ALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "--stress": ("stress", ("markdown", "json", "html")),
+    "--compare": ("compare", ("text", "markdown", "json")),
+    "--diagnose": ("diagnosed", ("markdown", "json")),
+    "--localize": ("localized", ("markdown", "json")),
+    "--repro": ("repro", ("markdown",)),
+    "--try-remedies": ("remedies", ("markdown", "json")),
+}
+"""Documents of their own: the field that asks for each, and the forms that it has."""
+
+
+def _option(*names: str, **settings: Any) -> Any:
+    """A field whose value is that of an option."""
+    return field(metadata={"add": lambda name: click.option(*names, name, **settings)})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for on the command line."""
+    """What was asked for on the command line: each field with its option, in the order in which help shows them."""
 
-    collect_all: bool
-    matrix: bool
-    test_hardware: bool
-    models: tuple[str, ...]
-    device: str | None
-    precision: str | None
-    batch: int | None
-    context: int | None
-    training: bool
-    memory: tuple[str, ...]
-    without_memory: bool
-    merged: tuple[Path | Address, ...]
-    compact: bool
-    published: Path | Address | None = None
-    stress: Path | None
-    compare: str | None
-    operands: tuple[str, ...]
-    machine: str | None
-    diagnosed: str | None
-    localized: str | None
-    repro: str | None
-    remedies: tuple[str, ...]
-    evidence: Path | None
+    collect_all: bool = _option("--collect-all", is_flag=True, help="Report what every part and all evidence show.")
+    matrix: bool = _option("--matrix", is_flag=True, help="Print the compatibility matrix.")
+    test_hardware: bool = _option("--test-hardware", is_flag=True, help="Compute on every target that is here.")
+    models: tuple[str, ...] = _option(
+        "--check-model", multiple=True, metavar="NAME", help="Does this model run? Repeatable."
+    )
+    stress: Path | None = _option(
+        "--stress", type=click.Path(path_type=Path), metavar="FILE", help="Show a stress run, with its curves."
+    )
+    compare: str | None = _option(
+        "--compare",
+        is_flag=False,
+        flag_value="",
+        metavar="A [B]",
+        help="What changed from A to B (default: latest), and by what. Each is a run's id or its beginning, a "
+        "machine, a folder of evidence, latest, or previous (the run before the other one). last-green: when what is "
+        "broken now was last green, as of B. Without A, the last runs.",
+    )
+    operands: tuple[str, ...] = field(metadata={"add": lambda name: click.argument(name, nargs=-1, metavar="")})
+    machine: str | None = _option(
+        "--machine", metavar="NAME", help="With --compare: look at this machine's runs alone."
+    )
+    diagnosed: str | None = _option(
+        "--diagnose",
+        metavar="FILE|-",
+        help="Say what a traceback or log shows, and what to do; - reads what is pasted.",
+    )
+    localized: str | None = _option(
+        "--localize",
+        metavar="CELL",
+        help="Name the first module or node that differs from the reference: bert/fill-mask/cpu/float32.",
+    )
+    repro: str | None = _option(
+        "--repro",
+        metavar="CELL",
+        help="Write a script that shows a cell's failure without this product, checked that it fails the same way.",
+    )
+    remedies: tuple[str, ...] = _option(
+        "--try-remedies",
+        multiple=True,
+        metavar="CELL",
+        help="Try what may turn this failing cell, in children. A pattern means failing cells of the evidence. "
+        "Repeatable.",
+    )
+    device: str | None = _option(
+        "--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here."
+    )
+    precision: str | None = _option(
+        "--precision",
+        type=PrecisionChoice(["float32", "bfloat16", "float16"]),
+        help="Precision for the memory estimate; default: what its config.json names, or float32.",
+    )
+    batch: int | None = _option(
+        "--batch", type=click.IntRange(1, 2**20), metavar="N", help="Examples at once, for its memory."
+    )
+    context: int | None = _option(
+        "--context", type=click.IntRange(8, 2**24), metavar="N", help="Tokens of a text, for its memory."
+    )
+    training: bool = _option("--training", is_flag=True, help="Tell the memory of training it with AdamW.")
+    memory: tuple[str, ...] = _option(
+        "--memory", multiple=True, metavar="SIZE", help="Does it fit into so much, as 24GiB? Repeatable."
+    )
+    without_memory: bool = _option(
+        "--without-memory", is_flag=True, help="Leave out how much memory it takes, which takes seconds."
+    )
+    merged: tuple[Path | Address, ...] = _option(
+        "--merge",
+        multiple=True,
+        type=EvidencePlace(),
+        metavar="DIR|FILE|ADDRESS",
+        help="Check evidence from elsewhere, a folder, what a page saved, or s3://bucket/prefix, and take it into "
+        "the evidence folder first. Repeatable.",
+    )
+    compact: bool = _option(
+        "--compact",
+        is_flag=True,
+        help="Put the finished files of the evidence folder into Parquet files by month first.",
+    )
+    published: Path | Address | None = _option(
+        "--publish",
+        type=EvidencePlace(),
+        metavar="ADDRESS",
+        help="Put the evidence of finished runs into object storage first: s3://bucket/prefix.",
+    )
+    evidence: Path | None = _option(
+        "--evidence",
+        type=EvidencePlace(),
+        metavar="DIR|ADDRESS",
+        help="Folder of evidence, or its address in object storage: s3://bucket/prefix.  "
+        f"[default: {DEFAULT_EVIDENCE}]",
+    )
+    format: str = _option(
+        "--format",
+        metavar="FORM",
+        default="markdown",
+        show_default=True,
+        help=f"Of a report: {', '.join(_OF_REPORT)}. Of --matrix: {', '.join(_OF_MATRIX)}. "
+        + " ".join(f"Of {option}: {', '.join(forms)}." for option, (_, forms) in _ALONE.items())
+        + " github: a job's summary, into $GITHUB_STEP_SUMMARY where that is set, and annotations.",
+    )
+    output_dir: Path | None = _option(
+        "--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write files instead of printing."
+    )
+    suites: Path = _option(
+        "--suites",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        default=DEFAULT_SUITES,
+        show_default=True,
+        help="Folder of the suites that sarif, github and gitlab point into.",
+    )
+    fail_on: str = _option(
+        "--fail-on",
+        type=click.Choice(["critical", "error", "warning", "info"]),
+        default="error",
+        show_default=True,
+        help="Exit with 1 for findings of this severity or worse.",
+    )
+    baseline: Path | None = _option(
+        "--baseline",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE.json",
+        help="A report that was kept as JSON: only what is new or worse since counts for --fail-on.",
+    )
+    anonymise_models: bool = _option(
+        "--anonymise-models",
+        is_flag=True,
+        help="Replace the names of models that aren't public types, and their folders, by pseudonyms.",
+    )
+    debug: bool = _option("--debug", is_flag=True, help="Show tracebacks.")
     remote: Address | None = None
-    format: str
-    output_dir: Path | None
-    suites: Path
-    fail_on: str
-    baseline: Path | None
-    anonymise_models: bool
-    debug: bool
 
     @property
     def has_action(self) -> bool:
@@ -74,148 +193,10 @@ class Request:
         return self.collect_all or self.test_hardware
 
 
-_TOGETHER = ("--collect-all", "--matrix", "--test-hardware", "--check-model", "--merge", "--compact", "--publish")
-_OF_REPORT = FORMATS.names()
-_OF_MATRIX = ("markdown", "json", "html")
-_ALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "--stress": ("stress", ("markdown", "json", "html")),
-    "--compare": ("compare", ("text", "markdown", "json")),
-    "--diagnose": ("diagnosed", ("markdown", "json")),
-    "--localize": ("localized", ("markdown", "json")),
-    "--repro": ("repro", ("markdown",)),
-    "--try-remedies": ("remedies", ("markdown", "json")),
-}
-"""Documents of their own: the field that asks for each, and the forms that it has."""
-
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--collect-all", is_flag=True, help="Report what every part and all evidence show."),
-    click.option("--matrix", is_flag=True, help="Print the compatibility matrix."),
-    click.option("--test-hardware", is_flag=True, help="Compute on every target that is here."),
-    click.option("--check-model", "models", multiple=True, metavar="NAME", help="Does this model run? Repeatable."),
-    click.option(
-        "--stress", type=click.Path(path_type=Path), metavar="FILE", help="Show a stress run, with its curves."
-    ),
-    click.option(
-        "--compare",
-        is_flag=False,
-        flag_value="",
-        metavar="A [B]",
-        help="What changed from A to B (default: latest), and by what. Each is a run's id or its beginning, a "
-        "machine, a folder of evidence, latest, or previous (the run before the other one). last-green: when what is "
-        "broken now was last green, as of B. Without A, the last runs.",
-    ),
-    click.argument("operands", nargs=-1, metavar=""),
-    click.option("--machine", metavar="NAME", help="With --compare: look at this machine's runs alone."),
-    click.option(
-        "--diagnose",
-        "diagnosed",
-        metavar="FILE|-",
-        help="Say what a traceback or log shows, and what to do; - reads what is pasted.",
-    ),
-    click.option(
-        "--localize",
-        "localized",
-        metavar="CELL",
-        help="Name the first module or node that differs from the reference: bert/fill-mask/cpu/float32.",
-    ),
-    click.option(
-        "--repro",
-        metavar="CELL",
-        help="Write a script that shows a cell's failure without this product, checked that it fails the same way.",
-    ),
-    click.option(
-        "--try-remedies",
-        "remedies",
-        multiple=True,
-        metavar="CELL",
-        help="Try what may turn this failing cell, in children. A pattern means failing cells of the evidence. "
-        "Repeatable.",
-    ),
-    click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here."),
-    click.option(
-        "--precision",
-        type=PrecisionChoice(["float32", "bfloat16", "float16"]),
-        help="Precision for the memory estimate; default: what its config.json names, or float32.",
-    ),
-    click.option("--batch", type=click.IntRange(1, 2**20), metavar="N", help="Examples at once, for its memory."),
-    click.option("--context", type=click.IntRange(8, 2**24), metavar="N", help="Tokens of a text, for its memory."),
-    click.option("--training", is_flag=True, help="Tell the memory of training it with AdamW."),
-    click.option("--memory", multiple=True, metavar="SIZE", help="Does it fit into so much, as 24GiB? Repeatable."),
-    click.option("--without-memory", is_flag=True, help="Leave out how much memory it takes, which takes seconds."),
-    click.option(
-        "--merge",
-        "merged",
-        multiple=True,
-        type=EvidencePlace(),
-        metavar="DIR|FILE|ADDRESS",
-        help="Check evidence from elsewhere, a folder, what a page saved, or s3://bucket/prefix, and take it into "
-        "the evidence folder first. Repeatable.",
-    ),
-    click.option(
-        "--compact",
-        is_flag=True,
-        help="Put the finished files of the evidence folder into Parquet files by month first.",
-    ),
-    click.option(
-        "--publish",
-        "published",
-        type=EvidencePlace(),
-        metavar="ADDRESS",
-        help="Put the evidence of finished runs into object storage first: s3://bucket/prefix.",
-    ),
-    click.option(
-        "--evidence",
-        type=EvidencePlace(),
-        metavar="DIR|ADDRESS",
-        help="Folder of evidence, or its address in object storage: s3://bucket/prefix.  "
-        f"[default: {DEFAULT_EVIDENCE}]",
-    ),
-    click.option(
-        "--format",
-        metavar="FORM",
-        default="markdown",
-        show_default=True,
-        help=f"Of a report: {', '.join(_OF_REPORT)}. Of --matrix: {', '.join(_OF_MATRIX)}. "
-        + " ".join(f"Of {option}: {', '.join(forms)}." for option, (_, forms) in _ALONE.items())
-        + " github: a job's summary, into $GITHUB_STEP_SUMMARY where that is set, and annotations.",
-    ),
-    click.option(
-        "--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write files instead of printing."
-    ),
-    click.option(
-        "--suites",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        default=DEFAULT_SUITES,
-        show_default=True,
-        help="Folder of the suites that sarif, github and gitlab point into.",
-    ),
-    click.option(
-        "--fail-on",
-        type=click.Choice(["critical", "error", "warning", "info"]),
-        default="error",
-        show_default=True,
-        help="Exit with 1 for findings of this severity or worse.",
-    ),
-    click.option(
-        "--baseline",
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE.json",
-        help="A report that was kept as JSON: only what is new or worse since counts for --fail-on.",
-    ),
-    click.option(
-        "--anonymise-models",
-        is_flag=True,
-        help="Replace the names of models that aren't public types, and their folders, by pseudonyms.",
-    ),
-    click.option("--debug", is_flag=True, help="Show tracebacks."),
-)
-
-
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`command` with the options of a request, in the order in which help shows them."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
+    """`command` with the options of a request."""
+    for one in reversed(fields(Request)):
+        command = one.metadata["add"](one.name)(command) if one.metadata else command
     return command
 
 
@@ -236,7 +217,8 @@ def refuse_together(request: Request) -> None:
         )
     if request.device and not request.models:
         raise UsageError("--device needs --check-model", fix="Say which model: --check-model bert --device cpu")
-    if not request.models and _asks_about_memory(request):
+    about_memory = (request.precision, request.batch, request.context, request.training, request.memory)
+    if not request.models and any(about_memory):
         raise UsageError(
             "--precision, --batch, --context, --training and --memory need --check-model",
             fix="Say which model: --check-model bert --memory 8GiB",
@@ -297,7 +279,3 @@ def _refuse_beside(request: Request) -> None:
 
 def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
-
-
-def _asks_about_memory(request: Request) -> bool:
-    return bool(request.precision or request.batch or request.context or request.training or request.memory)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,11 +62,11 @@ def run_suites(
     except JobInterrupted as error:
         result, cut = error.result, error
     outcome = _judged(asked, project, result, lock=asked.update_expected and not cut)
-    written_report = write_run_reports(result, asked.report_dir, outcome, suites=asked.output_dir, baseline=baseline)
+    report, path = write_run_reports(result, asked.report_dir, outcome, suites=asked.output_dir, baseline=baseline)
     if asked.format_ == "json":
-        click.echo(report_text(written_report.report, "json"))
+        click.echo(report_text(report, "json"))
     else:
-        click.echo(run_text(result, written_report.path, width=terminal_width()))
+        click.echo(run_text(result, path, width=terminal_width()))
         if outcome:
             click.echo(project_text(outcome, width=terminal_width()))
     if cut:
@@ -79,7 +79,7 @@ def run_suites(
     code = result.exit_code(allow_fallback=asked.allow_fallback)
     if outcome:
         return outcome.over(code)
-    return _by_findings(asked, result, written_report.report, code) if asked.fail_on or asked.baseline else code
+    return _by_findings(asked, result, report, code) if asked.fail_on or asked.baseline else code
 
 
 def _by_findings(asked: Options, result: JobResult, report: Report, code: int) -> int:
@@ -177,14 +177,6 @@ def _say_what_was_missing(result: JobResult, asked: Options) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrittenReport:
-    """The report of a run, and the path of its Markdown; the other formats lie beside it."""
-
-    report: Report
-    path: Path
-
-
 def of_runs(result: JobResult) -> Latest:
     """Return the latest results of a run's cells with the run's own lines: its report shows what ran in it."""
     cells = {cell.verdict.cell for cell in result.cells}
@@ -211,11 +203,12 @@ def write_run_reports(
     *,
     suites: Path | None = None,
     baseline: Baseline | None = None,
-) -> WrittenReport:
+) -> tuple[Report, Path]:
     """Write `<run id>.md`, `.json`, `.html`, `.xml` (JUnit) and `.sarif` into `folder`.
 
     `project` is what a project file makes of the run, `suites` the folder in which findings are shown, `baseline` the
-    earlier report that they are compared with. Raises `OutputError` if the folder can't be written.
+    earlier report that they are compared with. Returns the report and the path of its Markdown. Raises `OutputError`
+    if the folder can't be written.
     """
     own = [cell.written.planned for cell in result.cells]
     verdicts = {cell.verdict.cell: cell.verdict for cell in result.cells}
@@ -243,4 +236,4 @@ def write_run_reports(
     except OutputError as error:
         fix = "The evidence is kept: name another folder with --report-dir, and go on with --resume."
         raise OutputError(error.what, why=error.why, fix=fix) from error
-    return WrittenReport(report=report, path=paths["markdown"])
+    return report, paths["markdown"]

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from generators.compatibility.verdict import Level, Verdict
+from generators.compatibility.verdict import Level
 from generators.job import CellResult, JobResult
 from generators.plan import PlannedSuite
-from generators.profile import Profile
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.own_commands import command_of
 from hardware.plain_text import wrapped
@@ -28,7 +27,12 @@ _EACH = 5
 def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     """Tables, verdicts with their reasons, and where suite, evidence and report lie."""
     few = len(result.cells) <= _EACH
-    reached = [cell for cell in result.cells if not _is_unreached(cell)]
+    interrupted = (Outcome.NOT_RUN, "interrupted")  # the run ended before it began
+    reached = [
+        cell
+        for cell in result.cells
+        if not cell.lines or any((line.outcome, line.error_type) != interrupted for line in cell.lines)
+    ]
     shown = [cell for cell in reached if few or cell.verdict.level is not Level.HIGH]
     parts = [] if few else [_overview(result.cells)]
     shared = frozenset() if few else frozenset.intersection(*(frozenset(_told(cell)[1]) for cell in result.cells))
@@ -40,13 +44,6 @@ def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     files = _evidence(result, width)
     reports = f"{report} (and .html, .json, .sarif, .xml for JUnit)"
     return "\n".join([*parts, *files, _labelled("Report", reports, width), ""])
-
-
-def _is_unreached(cell: CellResult) -> bool:
-    """Whether the run ended before any of its checks began."""
-    return bool(cell.lines) and all(
-        line.outcome is Outcome.NOT_RUN and line.error_type == "interrupted" for line in cell.lines
-    )
 
 
 def _overview(cells: Sequence[CellResult]) -> str:
@@ -92,19 +89,16 @@ def _table(cell: CellResult) -> str:
     recipe = planned.profile.recipe
     weights = f"weights: {recipe.subject}, {recipe.parameters:,} parameters"
     head = f"{planned.cell.id}   {'weights: checkpoint, missing' if planned.profile.missing else weights}"
-    rows = [_row(check, _line_for(check, cell)) for check in cell.checks]
+    rows = [_row(check, cell) for check in cell.checks]
     return f"\n{head}\n{text_table(_HEADINGS, rows)}\n"
 
 
-def _line_for(check: str, cell: CellResult) -> CheckLine | None:
+def _row(check: str, cell: CellResult) -> tuple[str, ...]:
     """The line that decides: where a check left two, the one that isn't a pass."""
     own = [line for line in cell.lines if line.check_name == check]
-    return next((line for line in own if line.outcome is not Outcome.PASSED), own[0] if own else None)
-
-
-def _row(check: str, line: CheckLine | None) -> tuple[str, ...]:
-    if line is None:
+    if not own:
         return check, "not_run", "", "", "", ""
+    line = next((one for one in own if one.outcome is not Outcome.PASSED), own[0])
     error = _error(line)
     ran_on = line.actual_target or "-"
     return check, str(line.outcome), line.requested_target, ran_on, error, f"{line.duration_s:.2f}s"
@@ -122,24 +116,23 @@ def _conclusion(cell: CellResult, width: int, shared: Collection[str]) -> str:
     reasons, conditions = _told(cell)
     said = []
     if planned.profile.stands_in_for:
-        said.append(("Asked for", f"{planned.profile.stands_in_for}: {_asked_for(planned.profile)}"))
-    said += [("Verdict", f"{verdict.level} ({_basis(verdict)})")]
+        known = "" if planned.profile.recipe.subject == "config" else "unknown. "
+        said.append(("Asked for", f"{planned.profile.stands_in_for}: {known}{planned.profile.note}"))
+    basis = "nothing measured" if verdict.level is Level.UNKNOWN else verdict.basis
+    said += [("Verdict", f"{verdict.level} ({basis})")]
     if cell.taken_from:
         said.append(("Taken over", f"from run {cell.taken_from}, which had finished this cell"))
     said += [("Fault", FAULT_WORDS[verdict.fault])] if verdict.fault else []
     said += [("Reason", reason) for reason in reasons[:6]]
     said += [("Condition", condition) for condition in conditions if condition not in shared]
     if not planned.profile.missing:
-        said.append(("Predicted", _prediction(planned.verdict)))
+        predicted, rules = planned.verdict, ", ".join(planned.verdict.rule_ids) or "no rule"
+        words = f"{BASIS_WORDS[predicted.basis]}: {rules}"
+        said.append(("Predicted", f"{predicted.level} ({words}), stored before the run"))
         said += [("Note", text) for text in _troubles(cell)]
         said += _choice(planned)
         said.append(("Suite", str(cell.written.path)))
     return "\n".join(_labelled(label, text, width) for label, text in said)
-
-
-def _asked_for(profile: Profile) -> str:
-    """What is known of the checkpoint in whose place another model ran."""
-    return profile.note if profile.recipe.subject == "config" else f"unknown. {profile.note}"
 
 
 def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
@@ -153,15 +146,6 @@ def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
             ("Passed over", f"{', '.join(s.target for s in passed)} ({command_of('hardware')} list says why)")
         )
     return said
-
-
-def _basis(verdict: Verdict) -> str:
-    return "nothing measured" if str(verdict.level) == "unknown" else str(verdict.basis)
-
-
-def _prediction(verdict: Verdict) -> str:
-    rules = ", ".join(verdict.rule_ids) or "no rule"
-    return f"{verdict.level} ({BASIS_WORDS[verdict.basis]}: {rules}), stored before the run"
 
 
 def _troubles(cell: CellResult) -> Iterator[str]:

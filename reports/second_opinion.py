@@ -10,10 +10,10 @@ from generators.compatibility.verdict import Verdict
 from hardware.evidence.record import Outcome
 from hardware.plain_text import one_line
 
-from .advice import recommend
+from .advice import remedies
 from .diagnosis import error_types
 from .finding import Confidence, Finding
-from .text import listed, markdown, markdown_table
+from .text import escaped_table, listed
 from .wording import reason_text
 
 ERROR_TYPE = "second_opinion_disagrees"
@@ -43,7 +43,7 @@ def _finding(one: SecondOpinion, cells: Sequence[str]) -> Finding:
         component=COMPONENT,
         timestamp=min(line.started_at for line in one.failures),
         model_name=one.model,
-        recommendations=recommend(kind.name, one.target),
+        remedies=remedies(kind.name, one.target),
         traceback=one.failures[0].traceback,
         cells=tuple(cells),
         checks=tuple(names),
@@ -79,8 +79,7 @@ def second_opinion_markdown(opinions: Sequence[SecondOpinion]) -> str:
     if not opinions:
         return ""
     head = "## Second opinion\n\nTests of others, on the same device. They make no level, and no pass of a check.\n\n"
-    rows = [[markdown(text) for text in row] for row in second_opinion_rows(opinions)]
-    return head + markdown_table(HEADINGS, rows)
+    return head + escaped_table(HEADINGS, second_opinion_rows(opinions))
 
 
 def second_opinion_object(one: SecondOpinion) -> dict[str, Any]:

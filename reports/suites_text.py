@@ -10,9 +10,6 @@ from hardware.plain_text import WIDTH, json_text, labelled, printable
 
 if TYPE_CHECKING:
     from generators.compatibility.rules import RuleSet
-    from generators.models.classifier import Classification
-    from generators.models.given import GivenRecipe
-    from generators.models.recipe import Recipe
     from generators.plan import PlannedSuite
     from generators.suites.compare import FolderState
     from generators.suites.publish import Publication
@@ -39,13 +36,17 @@ def explained_text(planned: Sequence[PlannedSuite], format_: str, *, width: int 
 def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> str:
     """The choice of a suite's target and the rules behind its prediction: a label and a text a line, without a line
     break at the end."""
+    from generators.models.recipe import Recipe
+
     from .wording import texts
 
     recipe, found = suite.profile.recipe, suite.profile.classification
+    made = recipe.name if not isinstance(recipe, Recipe) else f"recipe of {recipe.library} {recipe.library_version}"
+    traits = "".join(f", {trait}" for trait in found.traits)
     said = [
-        ("Model", f"{found.model_type}: {_kind(found)}"),
+        ("Model", f"{found.model_type}: family {found.family}, architecture {found.architecture}{traits}"),
         ("Known from", f"{found.source} ({found.confidence} confidence)"),
-        ("Weights", f"{recipe.subject}, {recipe.parameters:,} parameters" + _made(recipe)),
+        ("Weights", f"{recipe.subject}, {recipe.parameters:,} parameters, {made}"),
     ]
     if suite.profile.note:
         said.append(("Note", suite.profile.note))
@@ -62,20 +63,6 @@ def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> s
     if not suite.verdict.rule_ids:
         said.append(("Rule", "no rule applies, so nothing is predicted"))
     return "\n".join([suite.cell.id, *labelled(said, width=width)])
-
-
-def _kind(found: Classification) -> str:
-    """`family text, architecture encoder-only`, and the traits if the type has any."""
-    traits = f", {', '.join(found.traits)}" if found.traits else ""
-    return f"family {found.family}, architecture {found.architecture}{traits}"
-
-
-def _made(recipe: Recipe | GivenRecipe) -> str:
-    from generators.models.recipe import Recipe
-
-    if isinstance(recipe, Recipe):
-        return f", recipe of {recipe.library} {recipe.library_version}"
-    return f", {recipe.name}"
 
 
 def written_text(folder: Path, said: Mapping[str, str], format_: str, command: str) -> str:
@@ -138,17 +125,12 @@ def _why(suite: PlannedSuite, rules: RuleSet) -> dict[str, Any]:
 
 
 def _verified(found: Verification) -> list[dict[str, Any]]:
+    names = ("compiles", "collected", "passes", "mutant", "caught_by", "skipped", "problem")
     return [
         {
             "name": one.path.name,
             "cell": one.cell.id if one.cell else None,
-            "compiles": one.compiles,
-            "collected": one.collected,
-            "passes": one.passes,
-            "mutant": one.mutant,
-            "caught_by": one.caught_by,
-            "skipped": one.skipped,
-            "problem": one.problem,
+            **{name: getattr(one, name) for name in names},
         }
         for one in found.suites
     ]

@@ -1,4 +1,4 @@
-"""Untrusted text made safe for the place where it goes: a terminal, a line, Markdown, XML."""
+"""Untrusted text made safe for the place where it goes: a terminal, a line, Markdown."""
 
 from __future__ import annotations
 
@@ -51,6 +51,12 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     """A table of cells that are Markdown already."""
     lines = [f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def escaped_table(headings: Sequence[str], rows: Sequence[Sequence[str | None]], *, longest: int = 300) -> str:
+    """A table of texts of anybody's, each cut where it is longer; a dash stands where there is none."""
+    cells = [[markdown(text or "", longest=longest) or "-" for text in row] for row in rows]
+    return markdown_table([markdown(one) for one in headings], cells)
 
 
 def text_table(
@@ -115,8 +121,3 @@ def fenced(text: str) -> str:
     runs = [len(run) for run in re.findall(r"`+", text)]
     fence = "`" * max(3, max(runs, default=0) + 1)
     return f"{fence}text\n{printable(text).rstrip()}\n{fence}"
-
-
-def xml(text: str) -> str:
-    """The text without characters that XML can't hold; quoting is left to the writer."""
-    return printable(text)

@@ -222,7 +222,12 @@ def _conditions(one: RunSummary) -> dict[str, str]:
 
 
 def _machine(before: RunLine, after: RunLine, hardware: Hardware) -> Iterator[Differing]:
-    parts = [one for one in hardware.between(before, after) if _is_hardware(one)]
+    # Drivers and firmware are versions, and are told as such.
+    parts = [
+        one
+        for one in hardware.between(before, after)
+        if one.area in _HARDWARE and not one.name.endswith(_IN_VERSIONS)
+    ]
     details = tuple(f"{one.area} {one.name} {one.before}, now {one.after}" for one in parts)
     if before.machine != after.machine:
         yield Differing(
@@ -242,11 +247,6 @@ def _machine(before: RunLine, after: RunLine, hardware: Hardware) -> Iterator[Di
         )
     if before.isolation != after.isolation:
         yield _differing("setting", "isolation", before.isolation, after.isolation)
-
-
-def _is_hardware(one: Difference) -> bool:
-    """Drivers and firmware are versions, and are told as such."""
-    return one.area in _HARDWARE and not one.name.endswith(_IN_VERSIONS)
 
 
 _FOLLOWS = {"configuration": "suite", "checks": "suite", "suite's own": "suite", "tolerance": "hwcompat"}

@@ -63,7 +63,7 @@ def compare_last_green(now: Side, history: History) -> Comparison:
     changes, same, greens = [], Counter[State](), dict[str, RunSummary]()
     for cell, new in sorted(now.showings.items()):
         own = history.get(cell, ())
-        earlier = sorted((one for one in own if _is_before(one, new)), key=lambda one: (one.moment, one.run.run_id))
+        earlier = sorted((one for one in own if _order(one.run) < _order(new.run)), key=lambda one: _order(one.run))
         green = next((one for one in reversed(earlier) if one.state is State.GREEN), None)
         alternating = alternation(new, own, hardware)
         if new.state is State.GREEN and not alternating:
@@ -99,10 +99,6 @@ def compare_last_green(now: Side, history: History) -> Comparison:
         same={state: same[state] for state in State},
         remarks=tuple(_of_names(now)),
     )
-
-
-def _is_before(one: RunSummary, new: RunSummary) -> bool:
-    return (one.moment, one.run.run_id) < (new.moment, new.run.run_id)
 
 
 def _worst_first(changes: Iterable[Change]) -> tuple[Change, ...]:

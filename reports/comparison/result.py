@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,9 @@ class Comparison:
         found: dict[Differing, list[Change]] = {}
         for change in self.changes:
             for one in change.cause.candidates if change.cause and change.kind is Kind.WORSE else ():
-                found.setdefault(_plain(one), []).append(change)
+                # Suites have a hash each, which says nothing: they differ together.
+                sides = {"before": "each cell's own", "after": "another"} if one.kind == "suite" else {}
+                found.setdefault(replace(one, details=(), **sides), []).append(change)
         suspects = [
             Suspect(
                 differing=one,
@@ -238,13 +240,6 @@ class Comparison:
             "changes": [change.to_dict() for change in self.changes],
             "remarks": list(self.remarks),
         }
-
-
-def _plain(one: Differing) -> Differing:
-    """Suites have a hash each, which says nothing: they differ together."""
-    if one.kind != "suite":
-        return Differing(kind=one.kind, name=one.name, before=one.before, after=one.after)
-    return Differing(kind=one.kind, name=one.name, before="each cell's own", after="another")
 
 
 def when(run: RunLine) -> str:

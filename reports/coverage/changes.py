@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +19,6 @@ class Move:
     before: str
     now: str
 
-    @property
-    def passes_newly(self) -> bool:
-        """Whether it is shown to work better than it was."""
-        return _rank(self.now) > _rank(self.before)
-
-    @property
-    def fails_newly(self) -> bool:
-        """Whether a check fails now; what only wasn't run again doesn't."""
-        return self.now == Standing.FAILED
-
-
-def _rank(standing: str) -> int:
-    return {Standing.PASSED: 2, Standing.CONDITIONAL: 1}.get(Standing(standing), 0)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
@@ -43,65 +29,98 @@ class Changes:
 
     since: str
     transformers: str
-    new: tuple[str, ...]
-    vanished: tuple[str, ...]
-    obstacles: tuple[Move, ...]
-    moves: Mapping[str, tuple[Move, ...]]
-    not_compared: tuple[str, ...] = ()
+    new: Sequence[str]
+    vanished: Sequence[str]
+    obstacles: Sequence[Move]
+    moves: Mapping[str, Sequence[Move]]
+    not_compared: Sequence[str] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Changes:
+        """The changes that a report as JSON holds."""
+        moves = {target: [Move(**move) for move in moves] for target, moves in data["moves"].items()}
+        return cls(**{**data, "obstacles": [Move(**move) for move in data["obstacles"]], "moves": moves})
 
     def is_empty(self, transformers: str) -> bool:
         """Whether nothing differs, the version of transformers included."""
         lists = (self.new, self.vanished, self.obstacles, self.not_compared, *self.moves.values())
         return self.transformers == transformers and not any(lists)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Changes:
-        """The changes that `to_dict` wrote."""
-        return cls(
-            since=data["since"],
-            transformers=data["transformers"],
-            new=tuple(data["new"]),
-            vanished=tuple(data["vanished"]),
-            obstacles=tuple(Move(**move) for move in data["obstacles"]),
-            moves={target: tuple(Move(**move) for move in moves) for target, moves in data["moves"].items()},
-            not_compared=tuple(data["not_compared"]),
-        )
+    def sentence(self, transformers: str) -> str:
+        """With what the report of that version was compared, and whether anything changed."""
+        other = self.transformers != transformers
+        versions = f" of transformers {self.transformers}" if other else ""
+        now = f", now {transformers}" if other else ""
+        nothing = "" if any(self.lists()) else ": nothing changed"
+        return f"Compared with the report{versions} of {self.since[:19].replace('T', ' ')} UTC{now}{nothing}."
+
+    def lists(self) -> Iterator[str]:
+        """What differs: a heading, how many types there are under it, and their names, each way said once."""
+        named: dict[str, Mapping[str, Sequence[str]]] = {
+            f"{target}: {heading}": _ways([move for move in moves if fits(move)])
+            for target, moves in self.moves.items()
+            for heading, fits in _MOVES.items()
+        }
+        named["new types"] = {"": self.new}
+        named["vanished types"] = {"": self.vanished}
+        named["obstacles that changed"] = _ways(self.obstacles)
+        named["not in the earlier report"] = {"": self.not_compared}
+        for heading, ways in named.items():
+            number = sum(map(len, ways.values()))
+            words = (f"{way}: {', '.join(names)}" if way else ", ".join(names) for way, names in ways.items())
+            if number:
+                yield f"{heading} ({number}): {'; '.join(words)}"
 
 
-MOVES: Mapping[str, Callable[[Move], bool]] = {
-    "newly passing": lambda move: move.passes_newly,
-    "newly failing": lambda move: move.fails_newly,
-    "changed otherwise": lambda move: not (move.passes_newly or move.fails_newly),
+def _passes_newly(move: Move) -> bool:
+    """Whether it is shown to work better than it was."""
+    ranks = {Standing.PASSED: 2, Standing.CONDITIONAL: 1}
+    return ranks.get(Standing(move.now), 0) > ranks.get(Standing(move.before), 0)
+
+
+def _fails_newly(move: Move) -> bool:
+    """Whether a check fails now; what only wasn't run again doesn't."""
+    return move.now == Standing.FAILED
+
+
+_MOVES: Mapping[str, Callable[[Move], bool]] = {
+    "newly passing": _passes_newly,
+    "newly failing": _fails_newly,
+    "changed otherwise": lambda move: not (_passes_newly(move) or _fails_newly(move)),
 }
 """The lists that the moves of a target make."""
+
+
+def _ways(moves: Sequence[Move]) -> dict[str, list[str]]:
+    """The types by `failed → passed`."""
+    found: dict[str, list[str]] = {}
+    for move in moves:
+        found.setdefault(f"{move.before} → {move.now}".replace("_", " "), []).append(move.model_type)
+    return dict(sorted(found.items()))
 
 
 def changes_between(before: Coverage, now: Coverage, *, since: str, transformers: str) -> Changes:
     """What differs `now` from `before`, a coverage of the version `transformers` at the moment `since`."""
     then = {one.target: {result.model_type: result.standing for result in one.results} for one in before.targets}
-    obstacles = _obstacles(before), _obstacles(now)
-    both = [name for name in obstacles[1] if name in obstacles[0]]
+    standings = {one.target: {result.model_type: result.standing for result in one.results} for one in now.targets}
+    old, new = _obstacles(before), _obstacles(now)
     return Changes(
         since=since,
         transformers=transformers,
-        new=tuple(name for name in obstacles[1] if name not in obstacles[0]),
-        vanished=tuple(name for name in obstacles[0] if name not in obstacles[1]),
-        obstacles=tuple(
-            Move(model_type=name, before=obstacles[0][name], now=obstacles[1][name])
-            for name in both
-            if obstacles[0][name] != obstacles[1][name]
-        ),
-        moves={
-            one.target: tuple(
-                Move(model_type=result.model_type, before=str(standing), now=str(result.standing))
-                for result in one.results
-                if (standing := then[one.target].get(result.model_type)) not in (None, result.standing)
-            )
-            for one in now.targets
-            if one.target in then
-        },
-        not_compared=tuple(one.target for one in now.targets if one.target not in then),
+        new=[name for name in new if name not in old],
+        vanished=[name for name in old if name not in new],
+        obstacles=_moves(old, new),
+        moves={target: _moves(then[target], found) for target, found in standings.items() if target in then},
+        not_compared=[target for target in standings if target not in then],
     )
+
+
+def _moves(before: Mapping[str, str], now: Mapping[str, str]) -> list[Move]:
+    return [
+        Move(model_type=name, before=str(before[name]), now=str(found))
+        for name, found in now.items()
+        if before.get(name, found) != found
+    ]
 
 
 def _obstacles(coverage: Coverage) -> dict[str, str]:
@@ -113,57 +132,10 @@ def _obstacles(coverage: Coverage) -> dict[str, str]:
         if result.standing is Standing.NOT_DERIVED
     }
     return {
-        one.model_type: one.obstacle or (str(Standing.NOT_DERIVED) if one.model_type in refused else NO_OBSTACLE)
+        one.model_type: one.excluded.obstacle
+        if one.excluded
+        else str(Standing.NOT_DERIVED)
+        if one.model_type in refused
+        else NO_OBSTACLE
         for one in coverage.types
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listed:
-    """Types under one heading of what is new; `ways` are their names by `failed → passed`, or by nothing."""
-
-    heading: str
-    ways: Mapping[str, tuple[str, ...]]
-
-    @property
-    def number(self) -> int:
-        """How many there are."""
-        return sum(len(names) for names in self.ways.values())
-
-    @property
-    def words(self) -> str:
-        """All names, each way said once."""
-        return "; ".join(
-            f"{way}: {', '.join(names)}" if way else ", ".join(names) for way, names in self.ways.items()
-        )
-
-
-def changes_lists(changes: Changes, transformers: str) -> tuple[str, tuple[Listed, ...]]:
-    """What differs from the earlier report: a sentence, and what is listed below it."""
-    versions = "" if changes.transformers == transformers else f" of transformers {changes.transformers}"
-    now = f", now {transformers}" if versions else ""
-    sentence = f"Compared with the report{versions} of {changes.since[:19].replace('T', ' ')} UTC{now}"
-    lists = [
-        Listed(heading=f"{target}: {heading}", ways=_ways([move for move in moves if fits(move)]))
-        for target, moves in changes.moves.items()
-        for heading, fits in MOVES.items()
-    ]
-    lists += [
-        Listed(heading="new types", ways={"": changes.new}),
-        Listed(heading="vanished types", ways={"": changes.vanished}),
-        Listed(heading="obstacles that changed", ways=_ways(changes.obstacles)),
-        Listed(heading="not in the earlier report", ways={"": changes.not_compared}),
-    ]
-    said = tuple(one for one in lists if one.number)
-    return f"{sentence}." if said else f"{sentence}: nothing changed.", said
-
-
-def _ways(moves: Sequence[Move]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
-    for move in moves:
-        found.setdefault(_readable(move), []).append(move.model_type)
-    return {way: tuple(found[way]) for way in sorted(found)}
-
-
-def _readable(move: Move) -> str:
-    return f"{move.before} → {move.now}".replace("_", " ")

@@ -53,19 +53,25 @@ _MEANINGS = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Excluded:
+    """Why a type can't be built."""
+
+    obstacle: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class TypeFacts:
-    """A model type as transformers maps it. `task` is the primary one, empty where it has no class; so is an
-    `architecture` that nothing tells. `obstacle` and `reason` say why it is excluded; empty where it isn't. It counts
-    as one that can be built where nobody tried, which `tried` tells."""
+    """A model type as transformers maps it. `task` is the primary one, None where it has no class; so is an
+    `architecture` that nothing tells. It counts as one that can be built where nobody tried, which `tried` tells."""
 
     model_type: str
     family: str
-    architecture: str
-    traits: tuple[str, ...] = ()
-    task: str = ""
-    tasks: tuple[str, ...] = ()
-    obstacle: str = ""
-    reason: str = ""
+    architecture: str | None = None
+    traits: Sequence[str] = ()
+    task: str | None = None
+    tasks: Sequence[str] = ()
+    excluded: Excluded | None = None
     tried: bool = True
 
 
@@ -73,15 +79,15 @@ class TypeFacts:
 class Result:
     """What is known of one model type doing one task on a target.
 
-    `level` is that of the verdict, empty where there is none that holds; `error_types` are those that the
+    `level` is that of the verdict, None where there is none that holds; `error_types` are those that the
     diagnosis knows.
     """
 
     model_type: str
-    task: str
+    task: str | None
     standing: Standing
-    level: str = ""
-    error_types: tuple[str, ...] = ()
+    level: str | None = None
+    error_types: Sequence[str] = ()
     reason: str = ""
 
 
@@ -94,11 +100,11 @@ class TargetCoverage:
     """
 
     target: str
-    results: tuple[Result, ...]
-    other_tasks: tuple[Result, ...] = ()
+    results: Sequence[Result]
+    other_tasks: Sequence[Result] = ()
     checks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    devices: tuple[str, ...] = ()
-    machines: tuple[str, ...] = ()
+    devices: Sequence[str] = ()
+    machines: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +112,13 @@ class Coverage:
     """What is known of every model type, in alphabetical order, on some targets in one precision."""
 
     precision: str
-    types: tuple[TypeFacts, ...]
-    targets: tuple[TargetCoverage, ...]
+    types: Sequence[TypeFacts]
+    targets: Sequence[TargetCoverage]
 
     @property
     def excluded(self) -> tuple[TypeFacts, ...]:
         """The types that can't be built."""
-        return tuple(one for one in self.types if one.obstacle)
+        return tuple(one for one in self.types if one.excluded)
 
     @property
     def untried(self) -> int:
@@ -137,6 +143,9 @@ VIEWS: Mapping[str, Callable[[TypeFacts], Sequence[str]]] = {
 OPEN = (Standing.FAILED, Standing.UNDECIDED, Standing.NOT_DERIVED, Standing.NOT_RUN)
 """Standings of types that can be built and aren't shown to work, the worst first."""
 
+RAN = (Standing.PASSED, Standing.CONDITIONAL, Standing.FAILED, Standing.UNDECIDED)
+"""Standings of what ran."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
@@ -147,11 +156,10 @@ class Counts:
     @classmethod
     def of(cls, results: Iterable[Result]) -> Counts:
         """The counts of some results."""
-        found = Counter(result.standing for result in results)
-        return cls(by_standing={standing: found[standing] for standing in Standing})
+        return cls(by_standing=Counter(result.standing for result in results))
 
     def __getitem__(self, standing: Standing) -> int:
-        return self.by_standing[standing]
+        return self.by_standing.get(standing, 0)
 
     @property
     def types(self) -> int:
@@ -172,81 +180,48 @@ class Counts:
             f"of all {self.types} types, {in_percent(passed, self.types)}"
         )
 
-    def to_dict(self) -> dict[str, float | None]:
-        """Plain JSON values."""
+    def to_dict(self, whole: str = "types", standings: Iterable[Standing] = Standing) -> dict[str, float | None]:
+        """Plain JSON values; `whole` is what all of them are called."""
         passed = self[Standing.PASSED]
         return {
-            "types": self.types,
+            whole: self.types,
             "buildable": self.buildable,
-            **{str(standing): number for standing, number in self.by_standing.items()},
+            **{str(standing): self[standing] for standing in standings},
             "percent_of_buildable": percent(passed, self.buildable),
-            "percent_of_types": percent(passed, self.types),
+            f"percent_of_{whole}": percent(passed, self.types),
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskCounts:
-    """One task, primary or not: how many types transformers maps a class for it, how many of those can be built, and
-    what became of the cells that ran."""
-
-    mapped: int
-    buildable: int
-    ran: Counts
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Plain JSON values."""
-        passed = self.ran[Standing.PASSED]
-        return {
-            "mapped": self.mapped,
-            "buildable": self.buildable,
-            **{str(standing): self.ran[standing] for standing in RAN},
-            "percent_of_buildable": percent(passed, self.buildable),
-            "percent_of_mapped": percent(passed, self.mapped),
-        }
-
-
-RAN = (Standing.PASSED, Standing.CONDITIONAL, Standing.FAILED, Standing.UNDECIDED)
-"""Standings of what ran."""
 
 
 def grouped(coverage: Coverage, target: TargetCoverage, view: str) -> dict[str, Counts]:
-    """Counts by what a view of `VIEWS` names; a type may be in several groups."""
+    """Counts by what a view of `VIEWS` names; a type may be in several groups.
+
+    Families, architectures and traits are in the order of the vocabulary, tasks by name, and what has none is last.
+    """
     groups: dict[str, list[Result]] = {}
     for facts, result in zip(coverage.types, target.results, strict=True):
         for name in VIEWS[view](facts):
             groups.setdefault(name, []).append(result)
-    order = _order(view)
-    return {name: Counts.of(groups[name]) for name in sorted(groups, key=order)}
-
-
-def _order(view: str) -> Callable[[str], tuple[int, str]]:
-    """Families, architectures and traits in the order of the vocabulary, tasks by name, and what has none last."""
     words = vocabulary()
     known = {"family": words.families, "architecture": words.architectures, "trait": words.traits}.get(view, ())
-
-    def place(name: str) -> tuple[int, str]:
-        if name in _LAST:
-            return len(known) + 1, name
-        return known.index(name) if name in known else len(known), name
-
-    return place
+    order = {name: place for place, name in enumerate(known)}
+    names = sorted(groups, key=lambda name: (name in _LAST, order.get(name, len(order)), name))
+    return {name: Counts.of(groups[name]) for name in names}
 
 
-def by_task(coverage: Coverage, target: TargetCoverage) -> dict[str, TaskCounts]:
-    """Every task that a class is mapped for, by name: primary cells and others."""
-    mapped: dict[str, list[TypeFacts]] = {}
-    for facts in coverage.types:
-        for task in facts.tasks:
-            mapped.setdefault(task, []).append(facts)
-    ran = [one for one in (*target.results, *target.other_tasks) if one.standing in RAN]
-    return {
-        name: TaskCounts(
-            mapped=len(mapped[name]),
-            buildable=sum(not one.obstacle for one in mapped[name]),
-            ran=Counts.of(result for result in ran if result.task == name),
-        )
-        for name in sorted(mapped)
+def by_task(coverage: Coverage, target: TargetCoverage) -> dict[str, Counts]:
+    """Counts of every task that a class is mapped for, primary or not, by its name. What has no standing of `RAN` was
+    not run, or can't be built."""
+    ran = {
+        (one.model_type, one.task): one.standing
+        for one in (*target.results, *target.other_tasks)
+        if one.standing in RAN
     }
+    found: dict[str, Counter[Standing]] = {}
+    for facts in coverage.types:
+        idle = Standing.EXCLUDED if facts.excluded else Standing.NOT_RUN
+        for task in facts.tasks:
+            found.setdefault(task, Counter())[ran.get((facts.model_type, task), idle)] += 1
+    return {name: Counts(by_standing=found[name]) for name in sorted(found)}
 
 
 def percent(part: int, whole: int) -> float | None:

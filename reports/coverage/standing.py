@@ -1,4 +1,4 @@
-"""Which model types of one transformers version work on which targets: facts, refusals and verdicts put together.
+"""Which model types of the installed transformers work on which targets: facts, refusals and verdicts put together.
 
 Only tiny models of the types count, and only evidence that holds with today's versions.
 """
@@ -9,106 +9,126 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Basis, Level
+from generators.models.architectures import UNKNOWN
+from generators.models.catalog import Catalog, load_catalog
+from generators.models.classifier import classify_type
+from generators.models.recipe import Recipe
 from generators.models.refusal import Refusal
+from generators.models.store import refusals, stored_recipes
+from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
-from hardware.evidence.latest import severity
+from hardware.detection import HardwareInfo
+from hardware.evidence.latest import read_latest, severity
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.store import Evidence
 from hardware.target import Target
 
-from ..cells import CellReport
+from ..cells import CellReport, cell_reports
 from ..diagnosis import diagnose
 from ..wording import folded
-from .facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
+from .facts import SUBJECT, Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
 
-_UNKNOWN = "unknown"
 NOBODY_TRIED = "never tried: no recipe and no refusal"
 
+_STANDINGS = {
+    Level.HIGH: Standing.PASSED,
+    Level.MEDIUM: Standing.CONDITIONAL,
+    Level.LOW: Standing.FAILED,
+    Level.UNSUPPORTED: Standing.FAILED,
+    Level.UNKNOWN: Standing.UNDECIDED,
+}
 
-def coverage(
-    types: Sequence[TypeFacts],
-    refusals: Mapping[str, Refusal],
-    required: Mapping[str, Sequence[str]],
-    cells: Mapping[str, CellReport],
-    *,
-    targets: Sequence[str],
-    precision: str,
-    machines: Mapping[str, str],
+
+def coverage_here(
+    evidence: Evidence, inventory: HardwareInfo, targets: Sequence[str], precision: str = "float32"
 ) -> Coverage:
-    """The coverage that verdicts and lines of tiny models (`cells`, by id) show.
+    """The coverage of the installed transformers on some targets, given by their names, as the evidence shows it.
 
-    `required` names the checks that a type with a recipe has to have, by the id of its primary cell on each of the
-    targets: a type with one is buildable. So is one that evidence has settled, wherever that was. `machines` are
-    labels by run.
+    A type with a recipe is buildable, and so is one that evidence has settled, wherever that was. Raises `ModelError`
+    without transformers, `UsageError` for an unknown target.
     """
-    built = {Cell.parse(id_).model for id_ in required}
-    built |= {Cell.parse(id_).model for id_, cell in cells.items() if _is_settled(cell)}
-    known = tuple(
-        one if one.model_type in built else _without_recipe(one, refusals.get(one.model_type))
-        for one in sorted(types, key=lambda one: one.model_type)
+    named = tuple(dict.fromkeys(str(resolve_target(text).kind) for text in targets))
+    catalog = load_catalog()
+    recipes = {recipe.model_type: recipe for recipe in stored_recipes() if recipe.model_type in catalog.configs}
+    refused = refusals()
+    own = _of_tiny(evidence)
+    cells = {cell.id: cell for cell in cell_reports(read_latest(own, details=True), inventory)}
+    machines = {run.run_id: run.machine for run in own.runs}
+    built = {*recipes, *(Cell.parse(id_).model for id_, cell in cells.items() if _is_settled(cell))}
+    types = tuple(
+        _type_facts(catalog, name, recipes.get(name), refused.get(name), built=name in built)
+        for name in sorted(catalog.model_types)
     )
-    return Coverage(
-        precision=precision,
-        types=known,
-        targets=tuple(
-            _on_target(target, known, refusals, required, cells, precision, machines) for target in targets
+
+    def on_target(target: str) -> TargetCoverage:
+        def cell_of(model: str, task: str) -> Cell:
+            return Cell(model=model, task=task, target=Target.parse(target), precision=precision)
+
+        planned = [cell_of(recipe.model_type, recipe.task) for recipe in recipes.values()]
+        required = {cell.id: required_checks(cell) for cell in planned}
+        results: list[Result] = []
+        others: list[Result] = []
+        counted: dict[str, tuple[CheckLine, ...]] = {}
+        for facts in types:
+            primary = cell_of(facts.model_type, facts.task).id if facts.task else ""
+            found = cells.get(primary)
+            counted |= {primary: _counted(found)} if found else {}
+            results.append(_result(facts, found, refused.get(facts.model_type), has_recipe=primary in required))
+            for task in facts.tasks:
+                cell = cells.get(cell_of(facts.model_type, task).id)
+                if task != facts.task and cell is not None and _ran(cell):
+                    others.append(replace(_of_cell(facts, cell), task=task))
+        lines = [line for own in counted.values() for line in own if _is_sign_of_life(line)]
+        return TargetCoverage(
+            target=target,
+            results=tuple(results),
+            other_tasks=tuple(others),
+            checks=_checks(required, counted),
+            devices=tuple(sorted({line.accelerator for line in lines if line.accelerator})),
+            machines=tuple(sorted({label for line in lines if (label := machines.get(line.run_id))})),
+        )
+
+    return Coverage(precision=precision, types=types, targets=tuple(map(on_target, named)))
+
+
+def _of_tiny(evidence: Evidence) -> Evidence:
+    """The evidence of tiny models alone: a run at real widths, or of a folder with a type's name, shares its cell."""
+    return replace(
+        evidence,
+        runs=tuple(
+            replace(run, plan=tuple(planned for planned in run.plan if planned.subject == SUBJECT))
+            for run in evidence.runs
         ),
+        checks=tuple(line for line in evidence.checks if line.subject == SUBJECT),
     )
 
 
-def _without_recipe(facts: TypeFacts, refusal: Refusal | None) -> TypeFacts:
-    if refusal is None:
-        return replace(facts, tried=False)
-    if refusal.is_buildable:
-        return facts
-    return replace(facts, obstacle=str(refusal.obstacle), reason=refusal.reason)
-
-
-def _on_target(
-    target: str,
-    types: Sequence[TypeFacts],
-    refusals: Mapping[str, Refusal],
-    required: Mapping[str, Sequence[str]],
-    cells: Mapping[str, CellReport],
-    precision: str,
-    machines: Mapping[str, str],
-) -> TargetCoverage:
-    def cell_id(model_type: str, task: str) -> str:
-        return Cell(model=model_type, task=task, target=Target.parse(target), precision=precision).id
-
-    results: list[Result] = []
-    others: list[Result] = []
-    counted: dict[str, tuple[CheckLine, ...]] = {}
-    for facts in types:
-        primary = cell_id(facts.model_type, facts.task) if facts.task else ""
-        own = cells.get(primary)
-        counted |= {primary: _counted(own)} if own else {}
-        results.append(_result(facts, own, refusals.get(facts.model_type), has_recipe=primary in required))
-        for task in facts.tasks:
-            cell = cells.get(cell_id(facts.model_type, task))
-            if task != facts.task and cell is not None and _ran(cell):
-                others.append(replace(_of_cell(facts, cell), task=task))
-    lines = [line for own in counted.values() for line in own if _is_sign_of_life(line)]
-    return TargetCoverage(
-        target=target,
-        results=tuple(results),
-        other_tasks=tuple(others),
-        checks=_checks({id_: names for id_, names in required.items() if _is_on(id_, target)}, counted),
-        devices=tuple(sorted({line.accelerator for line in lines if line.accelerator})),
-        machines=tuple(sorted({label for line in lines if (label := machines.get(line.run_id))})),
+def _type_facts(
+    catalog: Catalog, name: str, recipe: Recipe | None, refusal: Refusal | None, *, built: bool
+) -> TypeFacts:
+    """What is known of a model type: from its recipe, else from how it is classified."""
+    known = recipe or classify_type(name)
+    is_excluded = not built and refusal is not None and not refusal.is_buildable
+    return TypeFacts(
+        model_type=name,
+        family=known.family,
+        architecture=None if known.architecture == UNKNOWN else known.architecture,
+        traits=tuple(known.traits),
+        task=None if known.task == UNKNOWN else known.task,
+        tasks=tuple(one.task for one in catalog.tasks_of(name)),
+        excluded=Excluded(obstacle=str(refusal.obstacle), reason=refusal.reason) if refusal and is_excluded else None,
+        tried=built or refusal is not None,
     )
-
-
-def _is_on(cell_id: str, target: str) -> bool:
-    return str(Cell.parse(cell_id).target) == target
 
 
 def _result(facts: TypeFacts, cell: CellReport | None, refusal: Refusal | None, *, has_recipe: bool) -> Result:
     def without_evidence(standing: Standing, reason: str) -> Result:
         return Result(model_type=facts.model_type, task=facts.task, standing=standing, reason=reason)
 
-    if facts.obstacle:
-        return without_evidence(Standing.EXCLUDED, facts.reason)
+    if facts.excluded:
+        return without_evidence(Standing.EXCLUDED, facts.excluded.reason)
     if cell is not None and (_is_settled(cell) or (has_recipe and _ran(cell))):
         return _of_cell(facts, cell)
     if refusal is not None and refusal.is_buildable and not has_recipe:
@@ -119,28 +139,17 @@ def _result(facts: TypeFacts, cell: CellReport | None, refusal: Refusal | None, 
 
 
 def _of_cell(facts: TypeFacts, cell: CellReport) -> Result:
-    verdict = cell.verdict
-    standing = {
-        Level.HIGH: Standing.PASSED,
-        Level.MEDIUM: Standing.CONDITIONAL,
-        Level.LOW: Standing.FAILED,
-        Level.UNSUPPORTED: Standing.FAILED,
-        Level.UNKNOWN: Standing.UNDECIDED,
-    }[verdict.level]
+    level, standing = cell.verdict.level, _STANDINGS[cell.verdict.level]
+    # That the diagnosis knows none is no error type: the reason stands beside it.
+    diagnosed = () if standing.works else dict.fromkeys(one.error_type for one in diagnose(_counted(cell)))
     return Result(
         model_type=facts.model_type,
         task=facts.task,
         standing=standing,
-        level="" if verdict.level is Level.UNKNOWN else str(verdict.level),
-        error_types=() if standing.works else _error_types(cell),
-        reason="" if standing is Standing.PASSED else "; ".join(folded(verdict.reasons)),
+        level=None if level is Level.UNKNOWN else str(level),
+        error_types=tuple(name for name in diagnosed if name != "unknown"),
+        reason="" if standing is Standing.PASSED else "; ".join(folded(cell.verdict.reasons)),
     )
-
-
-def _error_types(cell: CellReport) -> tuple[str, ...]:
-    """Those that the diagnosis knows: that it knows none is no error type, and the reason stands beside it."""
-    found = dict.fromkeys(finding.error_type for finding in diagnose(_counted(cell)))
-    return tuple(name for name in found if name != _UNKNOWN)
 
 
 def _is_settled(cell: CellReport) -> bool:

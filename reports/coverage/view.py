@@ -1,23 +1,24 @@
-"""What every format of a coverage report says, in the order in which it is read: sentences, facts and tables."""
+"""What every format of a coverage report says, in the order in which it is read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from hardware.evidence.record import Outcome
+from hardware.plain_text import WIDTH, one_line
 
+from ..document import Block, Heading, Table, markdown_document, text_document
 from .facts import (
     OPEN,
     RAN,
     SUBJECT,
     UNCLASSIFIED,
-    VIEWS,
     Counts,
+    Coverage,
     Result,
     Standing,
     TargetCoverage,
-    TypeFacts,
     by_task,
     grouped,
     in_percent,
@@ -25,7 +26,6 @@ from .facts import (
 from .report import CoverageReport
 
 _SHORT = {
-    Standing.PASSED: "passed",
     Standing.CONDITIONAL: "cond.",
     Standing.FAILED: "failed",
     Standing.UNDECIDED: "undec.",
@@ -33,66 +33,26 @@ _SHORT = {
     Standing.NOT_RUN: "not run",
 }
 _SHORT_OUTCOMES = {"passed_on_fallback": "elsewhere", "ambiguous": "ambig.", "out_of_memory": "memory"}
-_TITLES = {
-    "architecture": "By architecture",
-    "trait": "By trait",
-    "family": "By family",
-    "task": "By primary task",
+_GROUPS = {
+    "architecture": ("By architecture", ""),
+    "trait": ("By trait", "A type may have several traits, or none."),
+    "family": ("By family", ""),
+    "task": ("By primary task", ""),
 }
-_NOTES = {"trait": "A type may have several traits, or none."}
-ALL = "all types"
+_LONGEST_REASON = 300
+
+_Told = tuple[str, str, str, str]
+"""A model type, a level or an obstacle, error types, and a reason."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A name and numbers in each row. `short` are headings for narrow columns."""
-
-    title: str
-    headings: tuple[str, ...]
-    short: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
+def coverage_text(report: CoverageReport, *, width: int = WIDTH) -> str:
+    """The report for a terminal of `width` columns, or 80 for its tables, ending in a newline."""
+    return text_document(chain(summary(report), details(report)), width)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Told:
-    """Some types of which the same has to be said: `label` is a level or an obstacle, `errors` are error types."""
-
-    names: tuple[str, ...]
-    label: str
-    errors: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Telling:
-    """Types under one heading with their reasons; `label_heading` names the column of their labels, where they have
-    any."""
-
-    title: str
-    number: int
-    told: tuple[Told, ...]
-    label_heading: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TargetView:
-    """One target. `passed` names the types that passed, by architecture; `other_tasks` what didn't of other tasks."""
-
-    name: str
-    headline: str
-    remarks: str
-    ran_on: str
-    tables: tuple[Table, ...]
-    open: tuple[Telling, ...]
-    other_tasks: tuple[Telling, ...]
-    conditional: Telling | None
-    passed: Mapping[str, tuple[str, ...]]
-
-
-def target_views(report: CoverageReport) -> tuple[TargetView, ...]:
-    """What is said of each target."""
-    return tuple(_target_view(report, one) for one in report.coverage.targets)
+def coverage_markdown(report: CoverageReport) -> str:
+    """The text of a Markdown report, ending in a newline. Untrusted text is escaped throughout."""
+    return markdown_document(chain(summary(report), details(report)))
 
 
 def title(report: CoverageReport) -> str:
@@ -100,178 +60,153 @@ def title(report: CoverageReport) -> str:
     return f"Coverage of transformers {report.transformers}"
 
 
-def facts(report: CoverageReport) -> dict[str, str]:
-    """Where the report comes from, by label."""
-    named = sorted(report.versions.items())
-    return {
+def summary(report: CoverageReport) -> Iterator[Block]:
+    """How much passed, where the report comes from, what its words mean, and what is new."""
+    coverage = report.coverage
+    facts = {
         "made": f"{report.timestamp[:19].replace('T', ' ')} UTC",
         "machine": report.machine,
         "command": report.command,
-        "versions": ", ".join(f"{name} {version}" for name, version in named),
+        "versions": ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items())),
         "subject": f"{SUBJECT}: small models with random weights, which show operators and numerics, never size",
-        "precision": report.coverage.precision,
+        "precision": coverage.precision,
     }
+    yield Heading(level=1, text=title(report))
+    yield [f"{target.target}: {_headline(coverage, target)}" for target in coverage.targets]
+    yield [f"{label}: {text}" for label, text in facts.items()]
+    yield Table(headings=("standing", "meaning"), rows=[(one.words, one.meaning) for one in Standing])
+    if report.changes is not None:
+        yield Heading(level=2, text="What is new")
+        yield report.changes.sentence(report.transformers)
+        if lists := list(report.changes.lists()):
+            yield lists
 
 
-def excluded(report: CoverageReport) -> tuple[str, Telling]:
-    """How many types can't be built, in a sentence, and each with its obstacle and why."""
+def details(report: CoverageReport) -> Iterator[Block]:
+    """What passed on each target by group, and each type that didn't with its reason."""
+    for target in report.coverage.targets:
+        yield from _target(report.coverage, target)
     found, types = report.coverage.excluded, len(report.coverage.types)
-    obstacles = [one.obstacle for one in found]
-    listed = ", ".join(f"{obstacles.count(name)} {_words(name)}" for name in sorted(set(obstacles)))
+    told = [(one.model_type, _words(one.excluded.obstacle), "", one.excluded.reason) for one in found if one.excluded]
+    obstacles = [obstacle for _, obstacle, _, _ in told]
+    listed = ", ".join(f"{obstacles.count(name)} {name}" for name in sorted(set(obstacles)))
+    yield Heading(level=2, text="Excluded")
     sentence = f"{len(found)} of {types} types ({in_percent(len(found), types)}) can't be built here as they come"
-    told = [Told(names=(one.model_type,), label=_words(one.obstacle), errors="", reason=one.reason) for one in found]
-    folded = tuple(sorted(_folded(told), key=lambda one: one.label))
-    return f"{sentence}: {listed}." if found else f"{sentence}.", Telling(
-        title="Excluded", number=len(found), told=folded
-    )
+    yield f"{sentence}: {listed}." if found else f"{sentence}."
+    if told:
+        yield _reasons(sorted(told, key=lambda one: one[1]), "obstacle")
 
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _target_view(report: CoverageReport, target: TargetCoverage) -> TargetView:
-    coverage = report.coverage
+def _headline(coverage: Coverage, target: TargetCoverage) -> str:
     counts = Counts.of(target.results)
-    conditional = [one for one in target.results if one.standing is Standing.CONDITIONAL]
-    shown = tuple(standing for standing in (Standing.CONDITIONAL, *OPEN) if counts[standing])
-    return TargetView(
-        name=target.target,
-        headline=f"passed {counts.share}",
-        remarks=_remarks(len(conditional), coverage.untried),
-        ran_on=_ran_on(target),
-        tables=(
-            *(_groups(view, counts, grouped(coverage, target, view), shown) for view in VIEWS),
-            _tasks(report, target),
-            _checks(target),
-        ),
-        open=tuple(_tellings(target.results, OPEN)),
-        other_tasks=tuple(_tellings(target.other_tasks, OPEN, tasks=True)),
-        conditional=_telling(Standing.CONDITIONAL, conditional) if conditional else None,
-        passed=_passed(coverage.types, target.results),
-    )
-
-
-def _remarks(conditional: int, untried: int) -> str:
-    said = []
-    if conditional:
-        said.append(f"Under a condition that is stated, {conditional} more passed.")
-    if untried:
-        said.append(f"{untried} types were never tried; they count as buildable.")
+    said = [f"passed {counts.share}."]
+    if counts[Standing.CONDITIONAL]:
+        said.append(f"Under a condition that is stated, {counts[Standing.CONDITIONAL]} more passed.")
+    if coverage.untried:
+        said.append(f"{coverage.untried} types were never tried; they count as buildable.")
     return " ".join(said)
 
 
-def _ran_on(target: TargetCoverage) -> str:
-    if not target.machines and not target.devices:
-        return "nothing ran that counts"
-    return f"{', '.join(target.devices) or target.target} ({', '.join(target.machines) or 'no label'})"
+def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
+    headline, ran_on = _headline(coverage, target), "nothing ran that counts"
+    if target.machines or target.devices:
+        ran_on = f"{', '.join(target.devices) or target.target} ({', '.join(target.machines) or 'no label'})"
+    yield Heading(level=2, text=target.target)
+    yield f"{headline[0].upper()}{headline[1:]} Ran on: {ran_on}."
+    for view, (heading, note) in _GROUPS.items():
+        groups = {"all types": Counts.of(target.results), **grouped(coverage, target, view)}
+        yield Heading(level=3, text=heading)
+        if note:
+            yield note
+        yield _counts(view, groups, "types", (Standing.CONDITIONAL, *OPEN))
+    yield Heading(level=3, text="By task, primary or not")
+    yield "Every task that transformers maps a class of the type for. What isn't counted here was not run."
+    yield _counts("task", by_task(coverage, target), "with a class for it", RAN[1:])
+    yield Heading(level=3, text="Checks")
+    yield "Over the types that have a recipe, doing their primary task."
+    yield _checks(target)
+    yield from _standings("", target.results, lambda one: one.model_type)
+    yield from _standings("Other tasks: ", target.other_tasks, lambda one: f"{one.model_type} ({one.task})")
+    passed: dict[str, list[str]] = {}
+    for facts, result in zip(coverage.types, target.results, strict=True):
+        if result.standing is Standing.PASSED:
+            passed.setdefault(facts.architecture or UNCLASSIFIED, []).append(facts.model_type)
+    if passed:
+        yield Heading(level=3, text="Passed")
+        yield [f"{name} ({len(names)}): {', '.join(names)}" for name, names in sorted(passed.items())]
 
 
-def _groups(view: str, all_types: Counts, groups: Mapping[str, Counts], shown: Sequence[Standing]) -> Table:
-    """Columns of standings that no type has are left out."""
+def _counts(view: str, groups: Mapping[str, Counts], whole: str, standings: Iterable[Standing]) -> Block:
+    """Each group with its counts, how many of it can be built and how many there are; of the `standings` those that
+    no type has are left out."""
+    if not groups:
+        return "There are none."
+    shown = [one for one in standings if any(counts[one] for counts in groups.values())]
     return Table(
-        title=_TITLES[view],
-        headings=(view, "passed", "of those that can be built", "of all types", *(one.words for one in shown)),
+        headings=(view, "passed", "of those that can be built", f"of all {whole}", *(one.words for one in shown)),
         short=(view, "passed", "of built", "of all", *(_SHORT[one] for one in shown)),
-        rows=tuple(
+        rows=[
             (
                 name,
                 str(counts[Standing.PASSED]),
-                _of(counts[Standing.PASSED], counts.buildable),
-                _of(counts[Standing.PASSED], counts.types),
+                *(f"{of} ({in_percent(counts[Standing.PASSED], of)})" for of in (counts.buildable, counts.types)),
                 *(str(counts[one]) for one in shown),
             )
-            for name, counts in {ALL: all_types, **groups}.items()
-        ),
-        note=_NOTES.get(view, ""),
+            for name, counts in groups.items()
+        ],
     )
 
 
-def _of(part: int, whole: int) -> str:
-    return f"{whole} ({in_percent(part, whole)})"
-
-
-def _tasks(report: CoverageReport, target: TargetCoverage) -> Table:
-    counted = by_task(report.coverage, target)
-    shown = tuple(one for one in RAN[1:] if any(counts.ran[one] for counts in counted.values()))
-    return Table(
-        title="By task, primary or not",
-        headings=(
-            "task",
-            "passed",
-            "of those that can be built",
-            "of all with a class for it",
-            *(one.words for one in shown),
-        ),
-        short=("task", "passed", "of built", "of mapped", *(_SHORT[one] for one in shown)),
-        rows=tuple(
-            (
-                name,
-                str(counts.ran[Standing.PASSED]),
-                _of(counts.ran[Standing.PASSED], counts.buildable),
-                _of(counts.ran[Standing.PASSED], counts.mapped),
-                *(str(counts.ran[one]) for one in shown),
-            )
-            for name, counts in counted.items()
-        ),
-        note="Every task that transformers maps a class of the type for. What isn't counted here was not run.",
-    )
-
-
-def _checks(target: TargetCoverage) -> Table:
+def _checks(target: TargetCoverage) -> Block:
     seen = {outcome for counts in target.checks.values() for outcome in counts}
     ordered = [str(outcome) for outcome in Outcome if outcome in seen or outcome is Outcome.PASSED]
     return Table(
-        title="Checks",
-        headings=("check", "of", *(_words(name) for name in ordered)),
+        headings=("check", "of", *map(_words, ordered)),
         short=("check", "of", *(_SHORT_OUTCOMES.get(name, _words(name)) for name in ordered)),
-        rows=tuple(
+        rows=[
             (name, str(sum(counts.values())), *(str(counts.get(outcome, 0)) for outcome in ordered))
             for name, counts in target.checks.items()
-        ),
-        note="Over the types that have a recipe, doing their primary task.",
+        ],
     )
 
 
-def _tellings(results: Sequence[Result], standings: Iterable[Standing], *, tasks: bool = False) -> Iterator[Telling]:
-    for standing in standings:
-        own = [result for result in results if result.standing is standing]
-        if own:
-            yield _telling(standing, own, tasks=tasks)
+def _standings(before: str, results: Sequence[Result], named: Callable[[Result], str]) -> Iterator[Block]:
+    """Types that aren't shown to work or only under a condition, by standing, with their reasons."""
+    for standing in (*OPEN, Standing.CONDITIONAL):
+        own = [one for one in results if one.standing is standing]
+        if own and (standing in OPEN or not before):
+            yield Heading(level=3, text=f"{before}{standing.words.capitalize()} ({len(own)})")
+            is_failed = standing is Standing.FAILED
+            yield _reasons(
+                [
+                    (
+                        named(one),
+                        (one.level or "") if is_failed else "",
+                        ", ".join(map(_words, one.error_types)),
+                        one.reason,
+                    )
+                    for one in own
+                ],
+                "level",
+            )
 
 
-def _telling(standing: Standing, results: Sequence[Result], *, tasks: bool = False) -> Telling:
-    told = [
-        Told(
-            names=(f"{one.model_type} ({one.task})" if tasks else one.model_type,),
-            label=one.level,
-            errors=", ".join(_words(name) for name in one.error_types),
-            reason=one.reason,
-        )
-        for one in results
+def _reasons(told: Iterable[_Told], label: str) -> Table:
+    """A table of types with their reasons: what is the same of several is said once, and columns that nothing stands
+    in are left out."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, *rest in told:
+        groups.setdefault(tuple(rest), []).append(name)
+    rows = [
+        (", ".join(names), *(one_line(text, longest=_LONGEST_REASON) for text in rest))
+        for rest, names in groups.items()
     ]
-    return Telling(
-        title=standing.words.capitalize(),
-        number=len(results),
-        told=_folded(told),
-        label_heading="level" if standing is Standing.FAILED else "",
+    headings = ("types", label, "error", "reason")
+    shown = [place for place in range(4) if place in (0, 3) or any(row[place] for row in rows)]
+    return Table(
+        headings=[headings[place] for place in shown], rows=[[row[place] for place in shown] for row in rows]
     )
-
-
-def _folded(told: Sequence[Told]) -> tuple[Told, ...]:
-    """What is the same of several types is said once."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for one in told:
-        groups.setdefault((one.label, one.errors, one.reason), []).extend(one.names)
-    return tuple(
-        Told(names=tuple(names), label=label, errors=errors, reason=reason)
-        for (label, errors, reason), names in groups.items()
-    )
-
-
-def _passed(types: Sequence[TypeFacts], results: Sequence[Result]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
-    for one, result in zip(types, results, strict=True):
-        if result.standing is Standing.PASSED:
-            found.setdefault(one.architecture or UNCLASSIFIED, []).append(one.model_type)
-    return {name: tuple(found[name]) for name in sorted(found)}

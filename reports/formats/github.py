@@ -101,26 +101,19 @@ def _annotation(command: str, finding: Finding, report: Report) -> str:
     place = place_of(finding, report.suites)
     title = f"{finding.error_type.replace('_', ' ')} on {finding.hardware_type}"
     values = {"file": place.path, "line": str(place.line)} if place.is_file else {}
-    parameters = ",".join(f"{name}={_property(text)}" for name, text in {**values, "title": title}.items())
-    return f"::{command} {parameters}::{_data(_told(finding))}"
-
-
-def _told(finding: Finding) -> str:
-    cells = len(finding.cells)
-    where = f"{cells} cells, the first is {finding.cells[0]}" if cells > 1 else "".join(finding.cells)
-    advice = [f"What to do: {finding.recommendations[0]}"] if finding.recommendations else []
-    return "\n".join(filter(None, [finding.message, where, *advice]))
+    parameters = ",".join(  # colons and commas end a parameter too
+        f"{name}={_data(text).replace(':', '%3A').replace(',', '%2C')}"
+        for name, text in {**values, "title": title}.items()
+    )
+    advice = [f"What to do: {text}" for text in finding.recommendations[:1]]
+    told = "\n".join(filter(None, [finding.message, finding.where, *advice]))
+    return f"::{command} {parameters}::{_data(told)}"
 
 
 def _data(text: str) -> str:
     """Text as the value of a workflow command: on one line, as the runner takes it apart again."""
     shown = plain_paragraphs(text, longest=_LONGEST_MESSAGE)
     return shown.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    """Text as a parameter of a workflow command, where colons and commas end it too."""
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 FORMAT = Format(suffix="github.md", render=github_report)

@@ -34,9 +34,8 @@ def gitlab_report(report: Report) -> str:
 
 def _entry(finding: Finding, fingerprint: str, report: Report) -> dict[str, Any]:
     place = place_of(finding, report.suites)
-    cells = len(finding.cells)
-    where = f" ({f'{cells} cells, the first is ' if cells > 1 else ''}{finding.cells[0]})" if cells else ""
-    advice = f" What to do: {finding.recommendations[0]}" if finding.recommendations else ""
+    where = f" ({finding.where})" if finding.cells else ""
+    advice = "".join(f" What to do: {text}" for text in finding.recommendations[:1])
     return {
         "description": plain_paragraphs(f"{finding.severity}: {finding.message}{where}{advice}").replace("\n", " "),
         "check_name": finding.error_type,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.rules import load_rules
 from hardware.evidence.record import EDITED, Outcome
 
+from ..facts import error_text, machine_facts, run_facts
 from ..finding import Comparison, Finding, Severity
 from ..html import charts, report_view
 from ..html.matrix_html import SCRIPTS as MATRIX_SCRIPTS
@@ -39,6 +40,7 @@ def html_report(report: Report) -> str:
         cells,
         shown=report_view,
         strip=charts.strip,
+        error_text=error_text,
         accepted=accepted,
         edited_sign=EDITED,
         few=len(cells) <= _FEW_CELLS,
@@ -49,7 +51,7 @@ def html_report(report: Report) -> str:
     rest: dict[str, Any] = {name: one.rest for name, one in lists.items() if one.rest}
     if len(cells) > SHOWN:
         rest["cells"] = packed(drawn, _CELLS_A_PARCEL)
-    past = charts.timeline(report.history)
+    past, graver = charts.timeline(report.history), report_view.index(_graver(report))
     values: dict[str, Any] = {
         **lists,
         "report": report,
@@ -58,24 +60,25 @@ def html_report(report: Report) -> str:
         "cell_fragments": drawn,
         "packed": rest,
         "packed_cells": "cells" in rest,
-        "finding_choices": report_view.choices(_graver(report)),
+        "finding_choices": {name: sorted(set(graver[name])) for name in ("severity", "hardware", "type")},
         "opinion_headings": HEADINGS,
         "opinion_rows": second_opinion_rows(report.second_opinions),
         "subjects": sorted({line.subject for line in report.checks}),
         "not_passed": report_view.not_passed(cells, accepted),
         "runs": report.runs,
+        "run_facts": run_facts,
+        "machine_facts": machine_facts,
         "machines": machines,
-        "past": past,
-        "past_outcomes": [str(one) for one in Outcome if any(one in run.outcomes for run, _ in past.rows)],
-        "chart_width": charts.WIDTH,
-        "chart_height": charts.HEIGHT,
+        "past": past[-charts.LAST_RUNS :],
+        "past_total": len(past),
+        "past_outcomes": [str(one) for one in Outcome if any(one in run.outcomes for run, _ in past)],
         "errors": charts.error_spans(report.checks),
         "durations": charts.duration_spans(report.checks),
         "limit": charts.LIMIT,
         "matrix": matrix_view(report.matrix, load_rules()) if report.matrix else None,
         "views": VIEWS,
     }
-    scripts = ("report.js", "filter.js", *(MATRIX_SCRIPTS if report.matrix else ()))
+    scripts = ("filter.js", "report.js", *(MATRIX_SCRIPTS if report.matrix else ()))
     return render_page("report.html.j2", scripts, parts_of_page=list(_parts(values)), **values)
 
 
@@ -87,9 +90,9 @@ def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str
     remarks = [finding for finding in report.findings if finding.severity is Severity.INFO]
     rows = fragments("verdict_row.html.j2", "view", cells)
     told = {
-        "text": [cell.id for cell in cells],
-        "level": [cell.level for cell in cells],
-        "outcomes": ["|".join(cell.outcomes) for cell in cells],
+        "text": [one.cell.id for one in cells],
+        "level": [str(one.cell.verdict.level) for one in cells],
+        "outcomes": ["|".join(one.cell.counts) for one in cells],
     }
     return {
         "findings": _cards(_graver(report), report.baseline),
@@ -115,7 +118,7 @@ def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         ("second-opinion", "Second opinion", "second_opinion", values["opinion_rows"]),
         ("findings", "Findings", "findings", report.findings),
         ("cells", "Cells", "cells", values["cells"]),
-        ("figures", "Figures", "charts", values["past"].total > 1 or values["errors"] or values["durations"]),
+        ("figures", "Figures", "charts", values["past_total"] > 1 or values["errors"] or values["durations"]),
         ("stack", "Hardware stack", "stack", report.stack),
         ("matrix", "Matrix", "matrix_part", values["matrix"]),
         ("components", "Components", "components", report.components),

@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import functools
 from typing import Any
 
-from hardware.evidence.record import CheckLine, plain
+from hardware.evidence.record import plain
 from hardware.plain_text import json_text
 
-from ..finding import SCHEMA_VERSION, Finding
+from ..finding import SCHEMA, SCHEMA_VERSION
+from ..kept import schema_of
 from ..report import Report
 from ..second_opinion import second_opinion_object
 from ..wording import with_texts
 from .base import Format
 
-SCHEMA = Path(__file__).parents[1] / "schemas" / "report.json"
 
-_CHECK_FIELDS = (
-    "run_id",
-    "check_name",
-    "outcome",
-    "subject",
-    "requested_target",
-    "actual_target",
-    "substitution_reason",
-    "accelerator",
-    "precision",
-    "actual_dtype",
-    "conditions",
-    "stage",
-    "error_type",
-    "error_message",
-    "max_abs_error",
-    "max_rel_error",
-    "tolerance",
-    "offloaded_ops",
-    "latency_ms",
-    "peak_memory_bytes",
-    "started_at",
-    "duration_s",
-)
-
-
-def schema() -> dict[str, Any]:
-    """The published JSON Schema."""
-    loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    return loaded
+@functools.cache
+def _check_fields() -> tuple[str, ...]:
+    """The fields of a line of evidence that a report has, as its schema names them."""
+    known = schema_of(SCHEMA)["$defs"]["check"]["properties"]
+    return tuple(name for name in known if name not in ("evidence_id", "cell"))
 
 
 def report_object(report: Report) -> dict[str, Any]:
@@ -55,12 +29,22 @@ def report_object(report: Report) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "timestamp": report.timestamp,
         "error_counts": report.error_counts,
-        "errors": [_finding(finding, report) for finding in report.findings],
+        "errors": [
+            finding.to_dict() | ({"baseline": str(report.baseline.state(finding))} if report.baseline else {})
+            for finding in report.findings
+        ],
         "hardware_errors": report.hardware_errors,
         "models_tested": list(report.models_tested),
         "outcomes": report.outcomes,
         "verdicts": [cell.verdict.to_dict() for cell in report.cells],
-        "checks": [_check(line) for line in report.checks],
+        "checks": [
+            {
+                "evidence_id": line.evidence_id,
+                "cell": line.cell_id,
+                **{name: plain(getattr(line, name)) for name in _check_fields()},
+            }
+            for line in report.checks
+        ],
         "components_available": {
             one.name: {
                 "available": None if one.state == "unknown" else one.state == "available",
@@ -84,16 +68,6 @@ def report_object(report: Report) -> dict[str, Any]:
     if report.matrix is not None:
         data["matrix"] = report.matrix
     return data
-
-
-def _finding(finding: Finding, report: Report) -> dict[str, Any]:
-    against = {"baseline": str(report.baseline.state(finding))} if report.baseline else {}
-    return {**finding.to_dict(), **against}
-
-
-def _check(line: CheckLine) -> dict[str, Any]:
-    found = {name: plain(getattr(line, name)) for name in _CHECK_FIELDS}
-    return {"evidence_id": line.evidence_id, "cell": line.cell_id, **found}
 
 
 def json_report(report: Report) -> str:

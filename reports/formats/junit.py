@@ -6,23 +6,26 @@ for stands in properties; long text stands in the body of a result and in `syste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from generators.compatibility.verdict import Basis, Level
 from hardware.evidence.record import EDITED, CheckLine, Outcome
+from hardware.evidence.store import lines_by_cell
 from hardware.plain_text import one_line
 
 from ..cells import CellReport
 from ..diagnosis import error_types, own_frames
 from ..finding import Finding, Severity, count
 from ..report import Report
-from ..text import moment_in_utc, xml
+from ..text import moment_in_utc, printable
 from ..wording import explained
 from .base import Format
 
 _OTHER_SUITE = "findings"
-_COUNTED = ("tests", "failures", "errors", "skipped")
+_LONGEST = 600
+_COUNTED = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 Properties = Iterable[tuple[str, object]]
 
@@ -35,67 +38,65 @@ def junit_report(report: Report) -> str:
     crashes, timeouts, lack of memory and checks that weren't run are errors. The findings' counts are properties of
     the last suite.
     """
+    root = Element("testsuites", {"name": "hardware compatibility"})
     by_evidence: dict[str, Finding] = {}
-    for finding in report.findings:  # the worst comes first
-        for id_ in finding.evidence_ids:
-            by_evidence.setdefault(id_, finding)
-    root = ElementTree.Element("testsuites", {"name": "hardware compatibility"})
-    concluded = {cell.id: cell for cell in report.cells}
-    lines: dict[str, list[CheckLine]] = {}
-    for line in report.checks:
-        lines.setdefault(line.cell_id, []).append(line)
+    for one in report.findings:  # the worst comes first
+        for id_ in one.evidence_ids:
+            by_evidence.setdefault(id_, one)
+    cells = {cell.id: cell for cell in report.cells}
     accepted = report.project.accepted if report.project else {}
     machines = {run.run_id: run.machine for run in report.runs}
     files = {planned.cell_id: planned.suite for run in report.runs for planned in run.plan}
-    for cell_id, own in lines.items():
-        suite = _suite(root, cell_id, min(line.started_at for line in own))
-        file = files.get(cell_id)
+    for cell_id, own in lines_by_cell(report.checks).items():
+        file, cell = files.get(cell_id, ""), cells.get(cell_id)
         machine = next((machines[line.run_id] for line in own if machines.get(line.run_id)), "")
-        suite.attrib.update({name: xml(text) for name, text in (("file", file), ("hostname", machine)) if text})
-        _properties(suite, _cell_properties(cell_id, own, concluded.get(cell_id)))
+        started = _moment(min(line.started_at for line in own))
+        suite = _add(root, "testsuite", name=cell_id, timestamp=started, file=file, hostname=machine)
+        _properties(suite, _cell_properties(cell_id, own, cell))
         for line in own:
             case = _case(suite, cell_id, _name(line, own), line.duration_s, file)
-            why = _not_counted(line, concluded.get(cell_id))
-            _check(case, line, by_evidence.get(line.evidence_id), accepted.get(line.evidence_id), why)
-        _verdict_case(suite, cell_id, concluded.get(cell_id))
+            finding, excuse = by_evidence.get(line.evidence_id), accepted.get(line.evidence_id)
+            _check(case, line, finding, excuse, _not_counted(line, cell))
+        _verdict_case(suite, cell)
         _sum_up(suite)
     _others(root, report)
-    totals = {key: sum(int(suite.get(key, "0")) for suite in root) for key in _COUNTED}
-    root.attrib.update({key: str(number) for key, number in totals.items()})
+    for key in ("tests", *_COUNTED):
+        root.set(key, str(sum(int(suite.get(key, "0")) for suite in root)))
     root.set("time", f"{sum(float(suite.get('time', '0')) for suite in root):.6f}")
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 
 
-def _suite(root: ElementTree.Element, name: str, timestamp: str) -> ElementTree.Element:
-    return ElementTree.SubElement(root, "testsuite", {"name": xml(name), "timestamp": _moment(timestamp)})
+def _add(parent: Element, tag: str, text: str | None = None, **attributes: str) -> Element:
+    """Add an element; what isn't known has no attribute, and what XML can't hold is spelt out."""
+    found = ElementTree.SubElement(parent, tag, {key: printable(one) for key, one in attributes.items() if one})
+    found.text = printable(text) if text else None
+    return found
 
 
 def _moment(text: str) -> str:
     """UTC without a zone and without fractions: the only form that the schema of JUnit files knows."""
     moment = moment_in_utc(text)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}" if moment else xml(text)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}" if moment else text
 
 
-def _sum_up(suite: ElementTree.Element) -> None:
+def _sum_up(suite: Element) -> None:
     cases = suite.findall("testcase")
-    kinds = {"failures": "failure", "errors": "error", "skipped": "skipped"}
     suite.set("tests", str(len(cases)))
-    for key, tag in kinds.items():
+    for key, tag in _COUNTED.items():
         suite.set(key, str(sum(case.find(tag) is not None for case in cases)))
     suite.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.6f}")
 
 
-def _properties(parent: ElementTree.Element, values: Properties) -> None:
+def _properties(parent: Element, values: Properties) -> None:
     """What isn't known has no property: an empty one would pass for a value."""
-    known = [(name, str(value)) for name, value in values if value not in (None, "")]
-    if known:
-        element = ElementTree.SubElement(parent, "properties")
+    if known := [(name, str(value)) for name, value in values if value not in (None, "")]:
+        element = _add(parent, "properties")
         for name, text in known:
             ElementTree.SubElement(element, "property", {"name": name, "value": one_line(text)})
 
 
-def _cell_properties(cell_id: str, lines: Sequence[CheckLine], cell: CellReport | None) -> Properties:
+def _cell_properties(cell_id: str, lines: Sequence[CheckLine], cell: CellReport | None) -> Iterator[tuple[str, str]]:
     yield "cell", cell_id
     if cell:
         yield "verdict", f"{cell.verdict.level} ({cell.basis})"
@@ -113,11 +114,8 @@ def _name(line: CheckLine, lines: Sequence[CheckLine]) -> str:
     return f"{line.check_name}[{line.accelerator or line.run_id}]" if several else line.check_name
 
 
-def _case(
-    suite: ElementTree.Element, classname: str, name: str, time: float, file: str | None
-) -> ElementTree.Element:
-    attributes = {"classname": xml(classname), "name": xml(name), "time": f"{max(time, 0.0):.6f}"}
-    return ElementTree.SubElement(suite, "testcase", attributes | ({"file": xml(file)} if file else {}))
+def _case(suite: Element, classname: str, name: str, time: float = 0.0, file: str = "") -> Element:
+    return _add(suite, "testcase", classname=classname, name=name, time=f"{max(time, 0.0):.6f}", file=file)
 
 
 def _not_counted(line: CheckLine, cell: CellReport | None) -> str:
@@ -130,7 +128,7 @@ def _not_counted(line: CheckLine, cell: CellReport | None) -> str:
     return f"passed, but not counted: {'; '.join(explained(verdict)[0]) or cell.basis}"
 
 
-def _verdict_case(suite: ElementTree.Element, cell_id: str, cell: CellReport | None) -> None:
+def _verdict_case(suite: Element, cell: CellReport | None) -> None:
     """Add an error for a cell that is unknown although no check of it failed: a server shows a skip as green."""
     if cell is None or cell.verdict.level is not Level.UNKNOWN:
         return
@@ -138,67 +136,50 @@ def _verdict_case(suite: ElementTree.Element, cell_id: str, cell: CellReport | N
         return
     if any(line.outcome is Outcome.PASSED_ON_FALLBACK for line in cell.lines):  # --allow-fallback lets it pass
         return
-    message = one_line(f"unknown: {'; '.join(explained(cell.verdict)[0])}", longest=600)
-    ElementTree.SubElement(
-        _case(suite, cell_id, "verdict", 0.0, None), "error", {"type": "unknown", "message": xml(message)}
+    message = one_line(f"unknown: {'; '.join(explained(cell.verdict)[0])}", longest=_LONGEST)
+    _add(_case(suite, cell.id, "verdict"), "error", type="unknown", message=message)
+
+
+def _check(case: Element, line: CheckLine, finding: Finding | None, accepted: str | None, not_counted: str) -> None:
+    names = ("outcome", "requested_target", "actual_target", "stage")
+    _properties(
+        case,
+        [
+            *((name, getattr(line, name)) for name in names),
+            ("error", line.max_rel_error),
+            ("absolute_error", line.max_abs_error),
+            *(
+                (name, getattr(line, name))
+                for name in ("tolerance", "peak_memory_bytes", "latency_ms", "evidence_id")
+            ),
+        ],
     )
-
-
-def _check(
-    case: ElementTree.Element, line: CheckLine, finding: Finding | None, accepted: str | None, not_counted: str
-) -> None:
-    _properties(case, _check_properties(line))
     if line.outcome is not Outcome.PASSED:
         _result(case, line, finding, accepted)
     elif line.conditions.get(EDITED):
-        _skipped(case, "suite_edited", f"{EDITED}: {error_types()['suite_edited'].says}")
+        _add(case, "skipped", type="suite_edited", message=f"{EDITED}: {error_types()['suite_edited'].says}")
     elif not_counted:
-        _skipped(case, "not_counted", xml(one_line(not_counted, longest=600)))
+        _add(case, "skipped", type="not_counted", message=one_line(not_counted, longest=_LONGEST))
     if line.offloaded_ops:
-        _output(case, "Operators on the host:", line.offloaded_ops)
+        counts = [f"{name} x {number}" for name, number in sorted(line.offloaded_ops.items())]
+        _add(case, "system-out", "\n".join(["Operators on the host:", *counts]))
 
 
-def _check_properties(line: CheckLine) -> Properties:
-    yield "outcome", line.outcome
-    yield "requested_target", line.requested_target
-    yield "actual_target", line.actual_target
-    yield "stage", line.stage
-    yield "error", line.max_rel_error
-    yield "absolute_error", line.max_abs_error
-    yield "tolerance", line.tolerance
-    yield "peak_memory_bytes", line.peak_memory_bytes
-    yield "latency_ms", line.latency_ms
-    yield "evidence_id", line.evidence_id
-
-
-def _result(case: ElementTree.Element, line: CheckLine, finding: Finding | None, accepted: str | None) -> None:
+def _result(case: Element, line: CheckLine, finding: Finding | None, accepted: str | None) -> None:
     said = line.error_message or line.substitution_reason or line.error_type or "no reason was recorded"
     message = f"{line.outcome}: {one_line(said)}"
     unreached = line.outcome is Outcome.NOT_RUN and line.error_type != "deselected"
     if not line.outcome.is_failure and not unreached:
-        _skipped(case, str(line.outcome), message, said)
+        _add(case, "skipped", said if one_line(said) != said else "", type=str(line.outcome), message=message)
         return
+    body = _body(finding, said, own_frames(line))
     if accepted is not None:
-        told = _skipped(case, "accepted_failure", one_line(f"accepted failure: {accepted}; {message}", longest=600))
-        told.text = _body(finding, said, own_frames(line))
+        excused = one_line(f"accepted failure: {accepted}; {message}", longest=_LONGEST)
+        _add(case, "skipped", body, type="accepted_failure", message=excused)
         return
     tag = "error" if line.outcome.is_breakdown or unreached else "failure"
     kind = finding.error_type if finding else line.error_type or str(line.outcome)
-    told = ElementTree.SubElement(case, tag, {"type": xml(kind), "message": message})
-    told.text = _body(finding, said, own_frames(line))
-
-
-def _skipped(case: ElementTree.Element, kind: str, message: str, said: str = "") -> ElementTree.Element:
-    """A skip with its reason; where that is longer than a line, all of it is the body."""
-    told = ElementTree.SubElement(case, "skipped", {"type": xml(kind), "message": message})
-    if said and one_line(said) != said:
-        told.text = xml(said)
-    return told
-
-
-def _output(case: ElementTree.Element, head: str, counts: Mapping[str, int]) -> None:
-    lines = [head, *(f"{name} x {number}" for name, number in sorted(counts.items()))]
-    ElementTree.SubElement(case, "system-out").text = xml("\n".join(lines))
+    _add(case, tag, body, type=kind, message=message)
 
 
 def _body(finding: Finding | None, said: str, traceback: str) -> str:
@@ -207,23 +188,22 @@ def _body(finding: Finding | None, said: str, traceback: str) -> str:
     cells = [f"Cells: {', '.join(finding.cells)}"] if finding and finding.cells else []
     head = [finding.message, *cells, "What to do:", *advice] if finding else []
     whole = ["", said] if said and one_line(said) != said else []
-    return xml("\n".join([*head, *whole, *(["", traceback] if traceback else [])]).strip("\n"))
+    return "\n".join([*head, *whole, *(["", traceback] if traceback else [])]).strip("\n")
 
 
-def _others(root: ElementTree.Element, report: Report) -> None:
+def _others(root: Element, report: Report) -> None:
     """Findings that no check stands behind. Errors fail; warnings and remarks are skipped with what they say."""
-    suite = _suite(root, _OTHER_SUITE, report.timestamp)
+    suite = _add(root, "testsuite", name=_OTHER_SUITE, timestamp=_moment(report.timestamp))
     _properties(suite, count(report.findings).items())
     for finding in report.findings:
         if finding.evidence_ids:
             continue
-        case = _case(suite, finding.component, finding.id, 0.0, None)
-        message = one_line(f"{finding.severity}: {finding.hardware_type}: {finding.message}", longest=600)
+        case = _case(suite, finding.component, finding.id)
+        message = one_line(f"{finding.severity}: {finding.hardware_type}: {finding.message}", longest=_LONGEST)
         if finding.severity.rank >= Severity.ERROR.rank:
-            told = ElementTree.SubElement(case, "failure", {"type": xml(finding.error_type), "message": message})
-            told.text = _body(finding, "", finding.traceback)
+            _add(case, "failure", _body(finding, "", finding.traceback), type=finding.error_type, message=message)
         else:
-            _skipped(case, str(finding.severity), message)
+            _add(case, "skipped", type=str(finding.severity), message=message)
     _sum_up(suite)
 
 

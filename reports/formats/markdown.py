@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hardware.evidence.record import CheckLine, RunLine
-from hardware.evidence.versions import library_versions
+from hardware.evidence.record import RunLine
+from hardware.plain_text import one_line
 
 from ..cells import CellReport
+from ..facts import Facts, cell_facts, error_text, run_facts
 from ..finding import Comparison, Finding, Severity, State
 from ..project import project_markdown
 from ..report import Report
 from ..second_opinion import second_opinion_markdown
 from ..stack import STACK_COMPONENT
-from ..text import advice_markdown, code, fenced, listed, markdown, markdown_table
-from ..wording import FAULT_WORDS, explained, texts
+from ..text import advice_markdown, code, escaped_table, fenced, listed, markdown, markdown_table
+from ..wording import explained
 from .base import Format
 
 _TRACEBACK_LINES = 25
@@ -33,9 +34,11 @@ def markdown_report(report: Report) -> str:
     Remarks on targets that aren't here are rows of the table of targets only; JSON has a finding for each.
     """
     shown = [finding for finding in report.findings if not _is_row(finding, report)]
+    left = len(report.findings) - len(shown)
+    rows = f" ({left} of them are rows of the first table only)" if left else ""
     parts = [
         "# Hardware compatibility report",
-        f"{markdown(report.timestamp)} UTC. {counts_line(report)}{_rows(report)}.",
+        f"{markdown(report.timestamp)} UTC. {counts_line(report)}{rows}.",
         *([_baseline_section(report.baseline)] if report.baseline else []),
         *([project_markdown(report.project)] if report.project else []),
         _stack(report),
@@ -58,11 +61,6 @@ def counts_line(report: Report) -> str:
     return "Findings: " + ", ".join(f"{counts[severity]} {severity}" for severity in Severity)
 
 
-def _rows(report: Report) -> str:
-    rows = sum(_is_row(finding, report) for finding in report.findings)
-    return f" ({rows} of them are rows of the first table only)" if rows else ""
-
-
 def _is_row(finding: Finding, report: Report) -> bool:
     """Whether a finding says no more than a row of the table of targets does."""
     absent = {one.target for one in report.stack if one.state == "absent"}
@@ -80,10 +78,6 @@ def measured_line(report: Report) -> str:
     cells = len({line.cell_id for line in report.checks})
     models = ", ".join(markdown(model) for model in report.models_tested) or "none"
     return f"Checks: {len(report.checks)} in {cells} cells ({outcomes}). Models tested: {models}."
-
-
-def _or_dash(text: str | None) -> str:
-    return markdown(text) if text else "-"
 
 
 def _baseline_section(baseline: Comparison) -> str:
@@ -108,7 +102,7 @@ def _findings_table(findings: Sequence[Finding], report: Report) -> str:
             f"[{finding.severity}](#{_anchor(finding)})",
             markdown(finding.hardware_type),
             markdown(finding.error_type),
-            _or_dash(finding.model_name),
+            markdown(finding.model_name or "-"),
             markdown(finding.message, longest=160),
             *([str(against.state(finding))] if against else []),
         ]
@@ -151,27 +145,22 @@ def _stack(report: Report) -> str:
     if not report.stack:
         return ""
     rows = [
-        [
-            markdown(one.target),
-            one.state,
-            _or_dash(one.device_name),
-            "-" if one.duration_s is None else f"{one.duration_s:.1f} s",
-            _or_dash(one.reason),
-        ]
+        (one.target, one.state, one.device_name, f"{one.duration_s:.1f} s" if one.duration_s else "", one.reason)
         for one in report.stack
     ]
     head = "## Hardware stack\n\n`computed`: three numbers were computed there and are right.\n\n"
-    return head + markdown_table(("target", "state", "device", "took", "reason"), rows)
+    return head + escaped_table(("target", "state", "device", "took", "reason"), rows)
 
 
 def _components(report: Report) -> str:
     if not report.components:
         return ""
-    rows = [[markdown(one.name), one.state, _or_dash(one.version), _or_dash(one.reason)] for one in report.components]
-    return "## Components\n\n" + markdown_table(("component", "state", "version", "reason"), rows)
+    rows = [(one.name, one.state, one.version, one.reason) for one in report.components]
+    return "## Components\n\n" + escaped_table(("component", "state", "version", "reason"), rows)
 
 
 _HEADINGS = ("cell", "verdict", "weights", "asked for", "ran on", "device", "checks", "because")
+_NO_CHECK = "No check left a line."
 _CHECK_HEADINGS = ("check", "outcome", "asked for", "ran on", "error / tolerance", "time")
 
 
@@ -180,81 +169,42 @@ def cells_table(cells: Sequence[CellReport]) -> str:
     if not cells:
         return ""
     rows = [
-        [
-            markdown(cell.id),
+        (
+            cell.id,
             f"{cell.verdict.level} ({cell.basis})",
-            *(_or_dash(text) for text in (cell.subjects, cell.requested, cell.actual, cell.device, cell.outcomes)),
-            markdown("; ".join(explained(cell.verdict)[0]), longest=160) or "-",
-        ]
+            *(cell.subjects, cell.requested, cell.actual, cell.device, cell.outcomes),
+            one_line("; ".join(explained(cell.verdict)[0]), longest=160),
+        )
         for cell in cells
     ]
-    return "## Cells\n\n" + markdown_table(_HEADINGS, rows)
+    return "## Cells\n\n" + escaped_table(_HEADINGS, rows)
 
 
 def cell_section(cell: CellReport) -> str:
     """A cell with its verdict, what that rests on, and the table of its checks."""
-    return "\n\n".join([f"## {markdown(cell.id)}", "\n".join(_facts(cell)), _checks(cell.lines)])
-
-
-def _facts(cell: CellReport) -> Iterator[str]:
-    yield f"- verdict: **{cell.verdict.level}** ({cell.basis})"
-    if cell.verdict.fault:
-        yield f"- fault: {FAULT_WORDS[cell.verdict.fault]}"
-    reasons, conditions = explained(cell.verdict)
-    for reason in reasons:
-        yield f"- because: {markdown(reason)}"
-    for condition in conditions:
-        yield f"- condition: {markdown(condition)}"
-    yield f"- predicted before the run: {_or_dash(cell.prediction)}"
-    yield f"- weights: {_or_dash(cell.subjects)}"
-    device = f" ({markdown(cell.device)})" if cell.device else ""
-    yield f"- asked for: {_or_dash(cell.requested)}; ran on: {_or_dash(cell.actual)}{device}"
-    yield f"- from run: {_or_dash(', '.join(dict.fromkeys(line.run_id for line in cell.lines)))}"
-    said = " ".join(texts(cell.verdict.reasons))
-    for text in dict.fromkeys(line.substitution_reason for line in cell.lines if line.substitution_reason):
-        if text not in said:
-            yield f"- substituted: {markdown(text)}"
-
-
-def _checks(lines: Sequence[CheckLine]) -> str:
-    if not lines:
-        return "No check left a line."
-    return markdown_table(_CHECK_HEADINGS, [_row(line) for line in lines])
-
-
-def _row(line: CheckLine) -> list[str]:
-    error = "-"
-    if line.max_rel_error is not None:
-        allowed = "-" if line.tolerance is None else f"{line.tolerance:.0e}"
-        error = f"{line.max_rel_error:.1e} / {allowed}"
-    return [
-        markdown(line.check_name),
-        str(line.outcome),
-        markdown(line.requested_target),
-        _or_dash(line.actual_target),
-        error,
-        f"{line.duration_s:.2f} s",
+    rows = [
+        (
+            line.check_name,
+            line.outcome,
+            line.requested_target,
+            line.actual_target,
+            error_text(line),
+            f"{line.duration_s:.2f} s",
+        )
+        for line in cell.lines
     ]
+    checks = escaped_table(_CHECK_HEADINGS, rows) if rows else _NO_CHECK
+    facts = [f"- verdict: **{cell.verdict.level}** ({cell.basis})", *_facts(cell_facts(cell))]
+    return "\n\n".join([f"## {markdown(cell.id)}", "\n".join(facts), checks])
+
+
+def _facts(facts: Facts) -> Iterator[str]:
+    yield from (f"- {label}: {code(text) if label == 'command' else markdown(text)}" for label, text in facts)
 
 
 def run_section(run: RunLine) -> str:
-    """How a run was made: command, machine and versions."""
-    cpu = run.inventory.get("cpu")
-    model = cpu.get("model") if isinstance(cpu, dict) else None
-    host = run.inventory.get("host")
-    system = host.get("system") if isinstance(host, dict) else None
-    machine = ", ".join(str(text) for text in (run.machine, system, model) if text)
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(library_versions(run.versions).items()))
-    facts = [
-        f"- run: {markdown(run.run_id)}, started {markdown(run.started_at)} UTC",
-        f"- command: {code(run.command) if run.command else '-'}",
-        f"- machine: {_or_dash(machine)}",
-        f"- versions: {_or_dash(versions)}",
-        f"- isolation: {_or_dash(run.isolation)}",
-        f"- suites at a time: {run.jobs}",
-        *([f"- goes on with: {markdown(', '.join(run.resumes))}"] if run.resumes else []),
-    ]
-    return "## Run\n\n" + "\n".join(facts)
+    """How a run was made."""
+    return "\n".join([f"## Run {markdown(run.run_id)}\n", *_facts(run_facts(run))])
 
 
 FORMAT = Format(suffix="md", render=markdown_report)

@@ -188,11 +188,8 @@ def _related(finding: Finding, report: Report) -> list[dict[str, Any]]:
 
 def _told(finding: Finding) -> str:
     """What, where and what to do, as text."""
-    cells = len(finding.cells)
-    where = [f"Cell: {finding.cells[0]}"] if cells == 1 else []
-    if cells > 1:
-        left = f" The first {MOST_LOCATIONS} are named here." if cells > MOST_LOCATIONS else ""
-        where = [f"Cells: {cells}, the first is {finding.cells[0]}.{left}"]
+    left = f" The first {MOST_LOCATIONS} are named here." if len(finding.cells) > MOST_LOCATIONS else ""
+    where = [f"In: {finding.where}.{left}"] if finding.cells else []
     advice = ["What to do:", *(f"- {text}" for text in finding.recommendations)] if finding.recommendations else []
     return "\n".join([f"{finding.severity}: {finding.message}", *where, *advice])
 

@@ -12,30 +12,16 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hardware.evidence.history import CellHistory, History, PastRun
+from hardware.evidence.history import History, PastRun
 from hardware.evidence.record import CheckLine
 
 from ..text import listed
 from .page import moment
 
-WIDTH, HEIGHT = 600.0, 120.0
-"""Of a drawing, in its own units."""
-
 LAST_RUNS = 60
 _STRIP = 100.0
 _DECADES_BELOW, _DECADES_ABOVE = 5.0, 2.0
 _NAMED = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A piece of one run's bar: lines with one outcome."""
-
-    outcome: str
-    x: float
-    y: float
-    width: float
-    height: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,28 +38,6 @@ class Span:
     number: int
     words: tuple[str, ...]
     beyond: bool = False
-
-
-def bars(runs: Sequence[PastRun]) -> list[Bar]:
-    """A stacked bar for each run, oldest first: as high as it has lines, of the run that has most."""
-    most = max((sum(run.outcomes.values()) for run in runs), default=0)
-    step = WIDTH / max(len(runs), 1)
-    found = []
-    for place, run in enumerate(runs):
-        y = HEIGHT
-        for outcome, number in run.outcomes.items():
-            height = HEIGHT * number / most
-            y -= height
-            found.append(
-                Bar(
-                    outcome=outcome,
-                    x=round(place * step, 1),
-                    y=round(y, 1),
-                    width=round(step * 0.85, 1),
-                    height=round(height, 1),
-                )
-            )
-    return found
 
 
 def strip(error: float | None, allowed: float | None) -> float | None:
@@ -140,16 +104,9 @@ def _span(
     beyond: bool = False,
 ) -> Span:
     told = (min(values), statistics.median(values), max(values))
-    low, middle, high = (place(value) for value in told)
-    return Span(
-        name=name,
-        low=low,
-        middle=middle,
-        high=high,
-        number=len(values),
-        words=tuple(words(value) for value in told),
-        beyond=beyond,
-    )
+    low, middle, high = map(place, told)
+    shown = tuple(map(words, told))
+    return Span(name=name, low=low, middle=middle, high=high, number=len(values), words=shown, beyond=beyond)
 
 
 def moved(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
@@ -161,18 +118,9 @@ def moved(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
-    """The last runs of all, oldest first, as bars and as rows: each run with the versions that moved since the run
-    before it on its machine. `total` is how many runs have lines."""
-
-    bars: Sequence[Bar]
-    rows: Sequence[tuple[PastRun, tuple[str, ...]]]
-    total: int
-
-
-def timeline(history: History) -> Timeline:
-    """The last runs that have lines."""
+def timeline(history: History) -> list[tuple[PastRun, tuple[str, ...]]]:
+    """The runs that have lines, oldest first, each with the versions that moved since the run before it on its
+    machine."""
     before: dict[str, PastRun] = {}
     rows = []
     for run in history.runs:
@@ -180,7 +128,7 @@ def timeline(history: History) -> Timeline:
         before[run.machine] = run
         if run.outcomes:
             rows.append((run, moved(last.versions, run.versions) if last else ()))
-    return Timeline(bars=bars([run for run, _ in rows[-LAST_RUNS:]]), rows=rows[-LAST_RUNS:], total=len(rows))
+    return rows
 
 
 Fared = tuple[str, str, str]
@@ -200,30 +148,25 @@ _WORST_FIRST = (
 )
 
 
-class CellHistories:
-    """The past of each cell in words; what many cells share is put into words once."""
+def past_of(history: History) -> Callable[[str], list[Fared]]:
+    """A function from a cell to its last runs, the newest first; nothing where it has but one."""
 
-    def __init__(self, history: History) -> None:
-        self._history = history
-        self._when = functools.cache(self._in_words)
-
-    def of(self, cell: str) -> list[Fared]:
-        """The last runs of a cell, the newest first; empty where it has but one."""
-        past: CellHistory = self._history.cells.get(cell, ())
-        if len(past) < 2:
-            return []
-        before = (None, *(place for place, _ in past))
-        return [
-            (self._when(last, place), *_outcomes_in_words(tuple(outcomes.items())))
-            for last, (place, outcomes) in zip(before, past, strict=False)
-        ][::-1]
-
-    def _in_words(self, before: int | None, place: int) -> str:
-        runs = self._history.runs
-        run = runs[place]
-        changes = moved(runs[before].versions, run.versions) if before is not None else ()
+    @functools.cache  # many cells share runs
+    def in_words(before: int | None, place: int) -> str:
+        run = history.runs[place]
+        changes = moved(history.runs[before].versions, run.versions) if before is not None else ()
         told = f"; {listed(changes, _NAMED)}" if changes else ""
         return f"{moment(run.started_at)}{f', {run.machine}' if run.machine else ''}{told}"
+
+    def past(cell: str) -> list[Fared]:
+        runs = history.cells.get(cell, ())
+        before = (None, *(place for place, _ in runs))
+        return [
+            (in_words(last, place), *_outcomes_in_words(tuple(outcomes.items())))
+            for last, (place, outcomes) in zip(before, runs if len(runs) > 1 else (), strict=False)
+        ][::-1]
+
+    return past
 
 
 @functools.cache

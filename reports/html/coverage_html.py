@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..coverage.changes import changes_lists
-from ..coverage.facts import VIEWS, Counts, Result, Standing, TypeFacts
+from ..coverage.facts import VIEWS, Result, Standing, TypeFacts
 from ..coverage.report import CoverageReport
-from ..coverage.view import ALL, excluded, facts, target_views, title
+from ..coverage.view import details, summary, title
 from .page import render_page
 
 _SCRIPTS = ("filter.js",)
@@ -21,23 +20,18 @@ def coverage_html(report: CoverageReport) -> str:
         _row(one, tuple(target.results[place] for target in targets))
         for place, one in enumerate(report.coverage.types)
     ]
-    sentence, left_out = excluded(report)
     return render_page(
         "coverage.html.j2",
         _SCRIPTS,
         title=title(report),
-        facts=facts(report),
-        standings=list(Standing),
-        views=list(zip(target_views(report), (Counts.of(one.results) for one in targets), strict=True)),
-        changes=changes_lists(report.changes, report.transformers) if report.changes else None,
+        summary=list(summary(report)),
+        details=list(details(report)),
+        targets=[one.target for one in targets],
         rows=rows,
-        all_types=ALL,
         choices={
             "standing": [str(one) for one in Standing if any(one in row["standing"] for row in rows)],
             **{name: sorted({value for row in rows for value in row[name]}) for name in _FILTERS},
         },
-        excluded=sentence,
-        left_out=left_out,
     )
 
 

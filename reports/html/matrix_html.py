@@ -120,7 +120,9 @@ def _group_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
         ("Notes", cell["notes"]),
         ("Rules", cell["rule_ids"]),
     )
-    evidence = ("Evidence", list(_summed(cell["evidence"])))
+    # How many lines each run has; the models' own cells name them.
+    runs = Counter(id_.partition("/")[0] for id_ in cell["evidence"])
+    evidence = ("Evidence", [f"run {run}: {number} checks" for run, number in runs.items()])
     detail = packed.detail((*sections, evidence))
     return MatrixCell(level=cell["level"] or "", basis=_basis(cell), counts=shown, detail=detail, levels=levels)
 
@@ -162,12 +164,6 @@ def _by_run(evidence_ids: Sequence[str], cell: str) -> Iterator[str]:
         checks.setdefault(run if found else id_, []).extend([check] if found else [])
     for run, names in checks.items():
         yield f"run {run}: {', '.join(names)}" if names else run
-
-
-def _summed(evidence_ids: Sequence[str]) -> Iterator[str]:
-    """How many lines of evidence each run has; the models' own cells name them."""
-    for run, number in Counter(id_.partition("/")[0] for id_ in evidence_ids).items():
-        yield f"run {run}: {number} checks"
 
 
 @dataclass

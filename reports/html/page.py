@@ -14,11 +14,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..text import printable, working
+from hardware.plain_text import size_text
+
+from ..text import moment_in_utc, printable, working
 from ..wording import explained_dict, texts_of
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _FOLDER = Path(__file__).parent
-_MIB = 1024 * 1024
-
-Facts = Sequence[tuple[str, str]]
-"""Labels with what is said under them, in the order in which they are read."""
 
 
 def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
@@ -84,7 +81,7 @@ def _environment() -> jinja2.Environment:
     made = environment(_FOLDER)
     made.filters |= {
         "moment": moment,
-        "size": size,
+        "size": size_text,
         "embedded": _embedded,
         "explained": explained_dict,
         "texts": texts_of,
@@ -120,18 +117,8 @@ def _printable(value: Any) -> Any:
 
 def moment(text: str) -> str:
     """`2026-01-02 03:04:05 UTC` for an ISO 8601 moment; anything else as it is."""
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    if read.tzinfo is None:
-        return read.isoformat(sep=" ", timespec="seconds")
-    return f"{read.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ', timespec='seconds')} UTC"
-
-
-def size(number: int | None) -> str:
-    """Bytes as `382 MiB`; a dash where they weren't measured."""
-    return "–" if number is None else f"{number / _MIB:,.0f} MiB" if number >= _MIB else f"{number:,} B"
+    read = moment_in_utc(text)
+    return text if read is None else f"{read:%Y-%m-%d %H:%M:%S}{' UTC' if read.tzinfo else ''}"
 
 
 SHOWN = 60
@@ -158,16 +145,9 @@ def paged(fragments: Sequence[str], index: Mapping[str, Sequence[str]], size: in
 
 def packed(fragments: Sequence[str], size: int) -> Mapping[str, Any]:
     """Fragments as parcels of `size`: each a JSON list, compressed with gzip, in base64."""
-    groups = (fragments[start : start + size] for start in range(0, len(fragments), size))
-    return {"size": size, "parcels": [_parcel([str(text) for text in group]) for group in groups]}
-
-
-def _parcel(texts: Sequence[str]) -> str:
-    # No moment goes into it: the same report is the same page.
-    packed_bytes = gzip.compress(json.dumps(texts, ensure_ascii=False).encode(), compresslevel=5, mtime=0)
-    return base64.b64encode(packed_bytes).decode("ascii")
-
-
-def unpacked(parcels: Mapping[str, Any]) -> list[str]:
-    """The fragments again."""
-    return [text for parcel in parcels["parcels"] for text in json.loads(gzip.decompress(base64.b64decode(parcel)))]
+    parcels = []
+    for start in range(0, len(fragments), size):
+        texts = json.dumps(list(map(str, fragments[start : start + size])), ensure_ascii=False)
+        # No moment goes into it: the same report is the same page.
+        parcels.append(base64.b64encode(gzip.compress(texts.encode(), compresslevel=5, mtime=0)).decode("ascii"))
+    return {"size": size, "parcels": parcels}

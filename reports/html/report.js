@@ -49,8 +49,8 @@
     const holder = document.getElementById(below.dataset.list);
     const button = below.querySelector("button");
     const form = document.querySelector(`form[data-paged="${name}"]`);
-    const texts = index.text.map((text) => text.toLowerCase());
-    let matches = texts.map((_, place) => place);
+    const items = index.text.map((text, place) => ({ text: text.toLowerCase(), field: (one) => index[one][place] }));
+    let matches = items.map((_, place) => place);
     let shown = holder.children.length;
     let asked = 0;
 
@@ -73,23 +73,12 @@
       shown = from + found.length;
       say();
     };
-    const apply = () => {
-      const words = form.elements.q.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const chosen = [...form.querySelectorAll("select")].filter(({ value }) => value);
-      matches = texts.flatMap((text, place) =>
-        words.every((word) => text.includes(word)) &&
-        chosen.every(({ name: field, value }) => index[field][place].split("|").includes(value))
-          ? [place]
-          : [],
-      );
-      show(0);
-    };
     button.addEventListener("click", () => show(shown));
     if (form) {
-      form.hidden = false;
-      form.addEventListener("submit", (event) => event.preventDefault());
-      form.addEventListener("input", apply);
-      form.addEventListener("reset", () => setTimeout(apply));
+      filtered(form, items, (places) => {
+        matches = places;
+        show(0);
+      });
     }
     say();
   };
@@ -152,28 +141,6 @@
     if (link && link.hash === location.hash) follow();
   });
   follow();
-
-  const cellForm = document.getElementById("cell-form");
-  if (cellForm) {
-    const { id } = cellForm.elements;
-    const names = document.getElementById("cell-names");
-    const said = cellForm.querySelector("output");
-    cellForm.hidden = false;
-    // Five thousand names in the page would be read aloud and drawn by nobody: only those that fit are there.
-    const like = (text) => [...places.keys()].filter((name) => name.includes(text)).slice(0, 20);
-    id.addEventListener("input", () => {
-      names.replaceChildren(...like(id.value.trim()).map((value) => Object.assign(document.createElement("option"), { value })));
-    });
-    cellForm.addEventListener("submit", (event) => {
-      event.preventDefault();
-      const text = id.value.trim();
-      const found = places.has(text) ? text : like(text)[0];
-      said.textContent = found ? "" : `There is no cell like ${text}.`;
-      if (!found) return;
-      if (location.hash === `#${found}`) follow();
-      else location.hash = found;
-    });
-  }
 
   // What is printed is all of it.
   let closed = [];

@@ -5,115 +5,64 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine
 from hardware.evidence.store import lines_by_cell
 
 from ..cells import CellReport
 from ..diagnosis import command_again, error_types
-from ..finding import Finding, Severity
+from ..facts import Facts, cell_facts
+from ..finding import Finding
 from ..report import Report
-from ..wording import FAULT_WORDS, explained, texts
-from .charts import CellHistories, Fared
-from .page import Facts, moment
-
-_GIB = 1024**3
+from ..wording import explained
+from .charts import Fared, past_of
+from .page import moment
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellView:
-    """One cell with its checks. `is_judged` says whether there is a verdict: lines may be there without one.
+    """One cell with its checks.
 
-    `against` says how the verdict lies to the prediction, `facts` are in the order in which they are read. `machines`
-    are those that its lines are of, `past` its earlier runs.
+    `against` says how the verdict lies to the prediction. `machines` are those that its lines are of, `past` its
+    earlier runs; `command` runs it again, and it is shown open where something failed or has no line.
     """
 
     cell: CellReport
-    is_judged: bool
     because: tuple[str, ...]
     against: str
     facts: Facts
     machines: tuple[str, ...]
     past: Sequence[Fared]
-
-    @property
-    def id(self) -> str:
-        """The cell's id."""
-        return self.cell.id
-
-    @property
-    def level(self) -> str:
-        """The verdict's level; empty where there is no verdict."""
-        return str(self.cell.verdict.level) if self.is_judged else ""
-
-    @property
-    def outcomes(self) -> Mapping[str, int]:
-        """How many checks came to each outcome."""
-        names = [line.outcome for line in self.cell.lines]
-        return {str(outcome): names.count(outcome) for outcome in Outcome if outcome in names}
-
-    @property
-    def command(self) -> str:
-        """The command that runs the cell again."""
-        return command_again(self.cell.lines[0]) if self.cell.lines else ""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the cell is shown open: where something failed or has no line."""
-        return any(line.outcome.is_failure or line.outcome is Outcome.NOT_RUN for line in self.cell.lines)
+    command: str
+    is_open: bool
 
 
 def cell_views(report: Report) -> tuple[CellView, ...]:
     """The cells of a report, and those whose lines it holds without a verdict."""
-    histories = CellHistories(report.history)
+    past = past_of(report.history)
     machine_of = {run.run_id: run.machine for run in report.history.runs}
     known = {cell.id for cell in report.cells}
     others = lines_by_cell([line for line in report.checks if line.cell_id not in known])
-    return (
-        *(_judged(cell, report, histories, machine_of) for cell in report.cells),
-        *(_not_judged(id_, lines) for id_, lines in others.items()),
+    cells = [*report.cells, *(CellReport(verdict=_not_judged(id_), lines=tuple(own)) for id_, own in others.items())]
+    return tuple(
+        CellView(
+            cell=cell,
+            because=explained(cell.verdict)[0],
+            against=_against(cell.predicted, cell.verdict),
+            facts=[*cell_facts(cell), *_choice(cell.id, report.runs)],
+            machines=tuple(filter(None, dict.fromkeys(machine_of.get(line.run_id, "") for line in cell.lines))),
+            past=past(cell.id),
+            command=command_again(cell.lines[0]) if cell.lines else "",
+            is_open=any(line.outcome.is_failure or line.outcome is Outcome.NOT_RUN for line in cell.lines),
+        )
+        for cell in cells
     )
 
 
-def _judged(cell: CellReport, report: Report, histories: CellHistories, machine_of: Mapping[str, str]) -> CellView:
-    verdict = cell.verdict
-    device = f" ({cell.device})" if cell.device else ""
-    said = " ".join(texts(verdict.reasons))
-    because, conditions = explained(verdict)
-    substituted = dict.fromkeys(line.substitution_reason for line in cell.lines)
-    facts = [
-        *([("fault", FAULT_WORDS[verdict.fault])] if verdict.fault else []),
-        *(("because", reason) for reason in because),
-        *(("condition", condition) for condition in conditions),
-        ("predicted before the run", cell.prediction or "nothing was stored"),
-        ("weights", cell.subjects or "–"),
-        ("asked for", cell.requested or cell.id.split("/")[2]),
-        ("ran on", f"{cell.actual}{device}" if cell.actual else "nothing ran"),
-        *(("substituted", text) for text in substituted if text and text not in said),
-        *_choice(cell.id, report.runs),
-    ]
-    return CellView(
-        cell=cell,
-        is_judged=True,
-        because=because,
-        against=_against(cell.predicted, verdict),
-        facts=facts,
-        machines=tuple(filter(None, dict.fromkeys(machine_of.get(line.run_id, "") for line in cell.lines))),
-        past=histories.of(cell.id),
-    )
-
-
-def _not_judged(id_: str, lines: Sequence[CheckLine]) -> CellView:
-    nothing = Verdict(cell=id_, level=Level.UNKNOWN, basis=Basis.PREDICTED)
-    cell = CellReport(verdict=nothing, lines=tuple(lines))
-    facts = [
-        ("weights", cell.subjects or "–"),
-        ("asked for", cell.requested),
-        ("ran on", cell.actual or "nothing ran"),
-    ]
-    return CellView(cell=cell, is_judged=False, because=(), against="", facts=facts, machines=(), past=())
+def _not_judged(cell_id: str) -> Verdict:
+    reason = Reason.of("text", text="not judged: the findings say why")
+    return Verdict(cell=cell_id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(reason,))
 
 
 def _against(predicted: Verdict | None, verdict: Verdict) -> str:
@@ -135,13 +84,6 @@ def _choice(cell_id: str, runs: Sequence[RunLine]) -> Iterator[tuple[str, str]]:
                 if isinstance(step, Mapping):
                     label = "chosen by auto" if place == len(steps or ()) - 1 else "passed over"
                     yield label, f"{step.get('target')}: {step.get('reason')}"
-
-
-def error_shown(line: CheckLine) -> str:
-    """The error of a check beside what is allowed; empty where none was measured."""
-    if line.max_rel_error is None:
-        return ""
-    return f"{line.max_rel_error:.1e} / {'–' if line.tolerance is None else f'{line.tolerance:.0e}'}"
 
 
 def is_beyond(line: CheckLine) -> bool:
@@ -201,7 +143,7 @@ def not_passed(cells: Sequence[CellView], accepted: Mapping[str, str]) -> tuple[
                 key = line.outcome, text.splitlines()[0] if text else "no reason was recorded"
                 checks, ids = grouped.setdefault(key, ([], []))
                 checks.append(line.check_name)
-                ids.append(view.id)
+                ids.append(view.cell.id)
     order = sorted(Outcome, key=lambda outcome: not outcome.is_failure)
     return tuple(
         (str(outcome), reason, tuple(dict.fromkeys(checks)), tuple(dict.fromkeys(ids)))
@@ -219,16 +161,6 @@ def by_run_and_cell(ids: Sequence[str]) -> list[str]:
     return [f"{run}, {cell}: {', '.join(names)}" if cell else run for (run, cell), names in checks.items()]
 
 
-def choices(findings: Sequence[Finding]) -> Mapping[str, Sequence[str]]:
-    """What findings can be filtered by: those values that there are."""
-    severities = {finding.severity for finding in findings}
-    return {
-        "severity": [str(one) for one in Severity if one in severities],
-        "hardware": sorted({finding.hardware_type for finding in findings}),
-        "type": sorted({finding.error_type for finding in findings}),
-    }
-
-
 def index(findings: Sequence[Finding]) -> Mapping[str, Sequence[str]]:
     """The texts that findings are filtered by, one for each."""
     return {
@@ -241,33 +173,6 @@ def index(findings: Sequence[Finding]) -> Mapping[str, Sequence[str]]:
         "hardware": [one.hardware_type for one in findings],
         "type": [one.error_type for one in findings],
     }
-
-
-def machine_facts(run: RunLine) -> Facts:
-    """The machine of a run in a few words. Evidence may come from anywhere: what has another shape is left out."""
-    inventory = run.inventory
-    host, cpu, memory = (_mapping(inventory.get(name)) for name in ("host", "cpu", "memory"))
-    system = " ".join(str(host[name]) for name in ("system", "release", "machine") if host.get(name))
-    cores = f", {cpu['cores']} cores, {cpu['threads']} threads" if cpu.get("cores") and cpu.get("threads") else ""
-    total = memory.get("total_bytes")
-    devices = inventory.get("accelerators")
-    accelerators = [_accelerator(_mapping(device)) for device in (devices if isinstance(devices, list) else [])]
-    facts = (
-        ("machine", run.machine),
-        ("system", system),
-        ("processor", f"{cpu['model']}{cores}" if cpu.get("model") else ""),
-        ("memory", f"{total / _GIB:.1f} GiB" if isinstance(total, int) else ""),
-        ("accelerators", ", ".join(accelerators) if accelerators else "none" if "accelerators" in inventory else ""),
-    )
-    return tuple((label, text or "not recorded") for label, text in facts)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _accelerator(device: Mapping[str, Any]) -> str:
-    return f"{device.get('vendor') or ''} {device.get('model') or 'unnamed'}".strip()
 
 
 def inventory_text(run: RunLine) -> str:

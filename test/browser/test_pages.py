@@ -17,7 +17,7 @@ from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.workers.browsers import QUIET
 from reports.cells import CellReport
-from reports.coverage.facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
+from reports.coverage.facts import Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
 from reports.coverage.report import CoverageReport
 from reports.formats import report_text
 from reports.html.coverage_html import coverage_html
@@ -240,7 +240,7 @@ def coverage_page() -> str:
         TypeFacts(
             model_type="mistral", family="text_generation", architecture="decoder-only", task="text-generation"
         ),
-        TypeFacts(model_type="part", family="other", architecture="", obstacle="no_class", reason=HOSTILE),
+        TypeFacts(model_type="part", family="other", excluded=Excluded(obstacle="no_class", reason=HOSTILE)),
     )
     results = {
         "cpu": (Standing.PASSED, Standing.FAILED, Standing.EXCLUDED),

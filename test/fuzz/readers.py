@@ -3,8 +3,10 @@ fails where anything in it is more than text."""
 
 from __future__ import annotations
 
+import base64
 import csv
 import functools
+import gzip
 import io
 import json
 import re
@@ -16,8 +18,6 @@ from xml.etree import ElementTree
 
 from hostile import MARK
 from markdown_it import MarkdownIt
-
-from reports.html.page import unpacked
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "reports" / "html"
@@ -33,6 +33,11 @@ GITHUB = frozenset(
     | {"stop-commands", "set-output", "save-state", "set-env", "add-path", "internal-set-repo-path", "section"}
 )
 """Commands that a runner of GitHub knows. Source: src/Runner.Worker/ActionCommandManager.cs of actions/runner."""
+
+
+def unpacked(parcels: dict[str, Any]) -> list[str]:
+    """The fragments of a list that a page holds packed."""
+    return [text for parcel in parcels["parcels"] for text in json.loads(gzip.decompress(base64.b64decode(parcel)))]
 
 
 def check_terminal(text: str, *, tabs: bool = False) -> None:

@@ -30,10 +30,9 @@ from hardware.plain_text import json_text
 from hwcompat.plugins.stress.page import stress_html
 from hwcompat.plugins.stress.report import load_stress, stress_markdown
 from reports.baseline import compare, read_baseline
-from reports.coverage.facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
-from reports.coverage.markdown import coverage_markdown
+from reports.coverage.facts import Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
 from reports.coverage.report import CoverageReport, coverage_json, read_report
-from reports.coverage.text import coverage_text
+from reports.coverage.view import coverage_markdown, coverage_text
 from reports.formats import report_text
 from reports.html.coverage_html import coverage_html
 from reports.matrix_changes import changes_text, compare_matrix
@@ -194,11 +193,15 @@ def a_coverage_report() -> CoverageReport:
     """A report of two types on a target."""
     types = (
         TypeFacts(model_type="bert", family="embedding", architecture="encoder-only", task="fill-mask", tasks=("a",)),
-        TypeFacts(model_type="rag", family="other", architecture="", obstacle="no_class", reason="a part of others"),
+        TypeFacts(
+            model_type="rag",
+            family="other",
+            excluded=Excluded(obstacle="no_class", reason="a part of others"),
+        ),
     )
     results = (
         Result(model_type="bert", task="fill-mask", standing=Standing.FAILED, level="unsupported", reason="it broke"),
-        Result(model_type="rag", task="", standing=Standing.EXCLUDED),
+        Result(model_type="rag", task=None, standing=Standing.EXCLUDED),
     )
     target = TargetCoverage(
         target="cpu", results=results, checks={"builds": {"passed": 1}}, devices=("a processor",), machines=("desk",)

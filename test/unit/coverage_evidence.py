@@ -18,6 +18,7 @@ from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, R
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
 from reports import coverage_command
+from reports.coverage import standing
 
 WITH_RECIPE = ("bert", "gpt2", "t5", "vit")
 WITHOUT = ("albert", "clip_text_model", "electra")
@@ -33,9 +34,10 @@ def seven_types(patch: pytest.MonkeyPatch, *refused: Refusal, more: Sequence[str
     whole = load_catalog()
     configs = {name: whole.configs[name] for name in (*WITH_RECIPE, *WITHOUT, *more)}
     recipes = tuple(recipe for recipe in stored_recipes() if recipe.model_type in WITH_RECIPE)
-    patch.setattr(coverage_command, "load_catalog", lambda: replace(whole, configs=configs))
-    patch.setattr(coverage_command, "stored_recipes", lambda: recipes)
-    patch.setattr(coverage_command, "refusals", lambda: {one.model_type: one for one in refused})
+    for module in (coverage_command, standing):
+        patch.setattr(module, "load_catalog", lambda: replace(whole, configs=configs))
+    patch.setattr(standing, "stored_recipes", lambda: recipes)
+    patch.setattr(standing, "refusals", lambda: {one.model_type: one for one in refused})
 
 
 def refusal(model_type: str, obstacle: Obstacle, reason: str = "its own words") -> Refusal:

@@ -18,7 +18,7 @@ from hardware.errors import OutputError
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from reports.delivery import SUMMARY_VARIABLE, deliver_to_github
 from reports.diagnosis import diagnose
-from reports.finding import Finding, Severity, worst_first
+from reports.finding import Finding, Remedy, Severity, worst_first
 from reports.formats import FORMATS, report_text, sarif, suffix_of
 from reports.formats.github import LARGEST_SUMMARY, MOST_ANNOTATIONS, github_annotations, github_summary
 from reports.places import SuitePlace, place_of, suite_places
@@ -43,7 +43,7 @@ def finding(number: int = 0, severity: Severity = Severity.ERROR, **changes: obj
         "timestamp": "2026-01-01T00:00:00+00:00",
         "cells": (CELL,),
         "checks": ("backward",),
-        "recommendations": ("Update it.",),
+        "remedies": (Remedy(do="Update it."),),
     }
     return Finding(**{**values, **changes})
 
@@ -163,7 +163,7 @@ def test_one_finding_of_many_cells_is_one_result_with_related_cells_up_to_the_li
     (result,) = sarif_of(report(finding(cells=cells)))["results"]
     assert len(result["relatedLocations"]) == sarif.MOST_LOCATIONS - 1
     assert result["properties"]["cell_count"] == 300
-    assert "Cells: 300" in result["message"]["text"]
+    assert "In: 300 cells" in result["message"]["text"]
 
 
 def test_sarif_beyond_the_limits_keeps_the_worst_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def test_evidence_is_the_same_as_lines_as_parquet_and_as_objects(folder, capsys,
 def test_what_differs_stands_above_what_broke(folder, capsys, format_):
     write(folder, a_run("r9", 9, BERT, machine="<b>|`", versions={"torch": "<i>|`"}), BROKEN)
     compare(GREEN, "r9", "--format", format_)
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert shown.index("version torch") < shown.index(BERT)
     assert "gone" in shown.lower()
     assert "5 checks fail" not in shown

@@ -207,8 +207,8 @@ def can_be_a_pass(suite: SuiteFile, history: Sequence[Made]) -> bool:
 
 def said_by_reports(result: JobResult, folder: Path) -> list[dict[str, tuple[str, str]]]:
     """Level and basis of each cell in the reports of a run: JSON, Markdown, HTML and JUnit."""
-    written = write_run_reports(result, folder)
-    texts = {suffix: written.path.with_suffix(suffix).read_text() for suffix in (".json", ".md", ".html", ".xml")}
+    _, path = write_run_reports(result, folder)
+    texts = {suffix: path.with_suffix(suffix).read_text() for suffix in (".json", ".md", ".html", ".xml")}
     data = json.loads(texts[".json"])
     in_json = {one["cell"]: (one["level"], shown_basis(one["level"], one["basis"])) for one in data["verdicts"]}
     in_markdown = dict(re.findall(r"^## ([^\n]+)\n+- verdict: \*\*(\w+)\*\*", texts[".md"], re.MULTILINE))

@@ -17,12 +17,12 @@ from hardware.errors import BrokenInput
 from hardware.evidence.store import read_folder
 from hardware.front_door import open_door
 from reports.coverage.facts import Coverage, Standing
-from reports.coverage.markdown import coverage_markdown
-from reports.coverage.report import CoverageReport, coverage_json, read_report, schema
-from reports.coverage.text import _table, coverage_text
-from reports.coverage.view import Table
-from reports.coverage_command import coverage_here
+from reports.coverage.report import SCHEMA, CoverageReport, coverage_json, read_report
+from reports.coverage.standing import coverage_here
+from reports.coverage.view import coverage_markdown, coverage_text
+from reports.document import Table, text_document
 from reports.html.coverage_html import coverage_html
+from reports.kept import schema_of
 
 HOSTILE = "</script><script>alert(1)</script> | [x](javascript:1) \x1b[31m `a` \u202e"
 
@@ -104,7 +104,7 @@ def test_json_fits_its_schema_and_suffices_for_the_markdown(evidence, tmp_path):
     path = tmp_path / "one.json"
     path.write_text(coverage_json(made))
     data = json.loads(path.read_text())
-    jsonschema.validate(data, schema())
+    jsonschema.validate(data, schema_of(SCHEMA))
     counts = data["targets"]["cpu"]["counts"]
     assert (counts["passed"], counts["buildable"], counts["types"], counts["percent_of_buildable"]) == (1, 6, 7, 16.7)
     assert coverage_markdown(read_report(path)) == coverage_markdown(made)
@@ -167,7 +167,7 @@ def test_another_version_with_new_and_vanished_types_and_obstacles(evidence, ask
     changed = [refusal("electra", Obstacle.NOT_DERIVED), refusal("albert", Obstacle.NO_CLASS)]
     seven_types(monkeypatch, *changed, more=["xlnet"])
     now = json.loads(ask("--format", "json", "--previous", "before.json")[1])
-    jsonschema.validate(now, schema())
+    jsonschema.validate(now, schema_of(SCHEMA))
     changes = now["changes"]
     assert (changes["transformers"], changes["since"]) == ("5.0.0", before["timestamp"])
     assert changes["new"] == ["xlnet"]
@@ -267,13 +267,8 @@ def test_a_report_whose_results_are_not_those_of_its_types_is_refused(evidence, 
         read_report(tmp_path / "one.json")
 
 
-def test_a_table_without_rows_says_so():
-    empty = Table(title="t", headings=("name", "number"), short=("name", "n"), rows=())
-    assert list(_table(empty, 80)) == ["There are none."]
-
-
 def test_a_wide_terminal_shows_whole_names():
     name = "automatic-speech-recognition-with-a-long-name-" * 2
-    table = Table(title="t", headings=("name", "number"), short=("name", "n"), rows=((name, "1"),))
-    assert name not in "\n".join(_table(table, 80))
-    assert name in "\n".join(_table(table, 200))
+    table = Table(headings=("name", "number"), short=("name", "n"), rows=((name, "1"),))
+    assert name not in text_document([table], 80)
+    assert name in text_document([table], 200)

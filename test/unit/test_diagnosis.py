@@ -9,7 +9,7 @@ import pytest
 from hardware.backends.factory import known_targets
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from reports.advice import advised_error_types, diagnostics, recommend, remedies
-from reports.diagnosis import Before, before_of, diagnose, error_types, identify
+from reports.diagnosis import diagnose, error_types, identify
 from reports.finding import COSTS, Severity
 
 
@@ -287,14 +287,15 @@ def test_what_a_cell_left_to_the_host_is_one_finding_whichever_check_saw_more():
     assert finding.message.endswith("on the host: aten.cos, aten.mm")
 
 
-def known_of(check: CheckLine, *, versions: dict[str, str], rules: tuple[str, ...] = ()) -> Before:
-    return before_of({check.run_id: versions}, {check.cell_id: {"rule_ids": list(rules)}})
+def known_of(check: CheckLine, *, versions: dict[str, str], rules: tuple[str, ...] = ()) -> tuple[dict, dict]:
+    """The versions of its run, and the rules behind the prediction of its cell."""
+    return {check.run_id: versions}, {check.cell_id: {"rule_ids": list(rules)}}
 
 
 def test_fault_that_the_models_own_code_was_known_for_is_not_blamed_on_the_device():
     wrong = line(check_name="honours_mask", error_type="numerical_mismatch", max_rel_error=1.5, tolerance=2e-5)
     (blamed,) = diagnose([wrong])
-    (known,) = diagnose([wrong], known_of(wrong, versions={}, rules=("code.padding_heard",)))
+    (known,) = diagnose([wrong], *known_of(wrong, versions={}, rules=("code.padding_heard",)))
     assert (blamed.error_type, known.error_type) == ("numerical_mismatch", "upstream_bug")
     assert "padding" in known.message
 
@@ -304,7 +305,7 @@ def test_fault_that_the_models_own_code_was_known_for_is_not_blamed_on_the_devic
 )
 def test_known_fault_of_others_counts_for_its_versions_only_and_is_linked(version, error_type):
     failed = line(error_type="export_failed", error_message="Unsupported: as it is: RuntimeError: unordered_map::at")
-    (finding,) = diagnose([failed], known_of(failed, versions={"torch": version} if version else {}))
+    (finding,) = diagnose([failed], *known_of(failed, versions={"torch": version} if version else {}))
     assert finding.error_type == error_type
     linked = any("github.com/pytorch/pytorch/issues/172880" in text for text in finding.recommendations)
     assert linked == (error_type == "upstream_bug")
@@ -312,7 +313,7 @@ def test_known_fault_of_others_counts_for_its_versions_only_and_is_linked(versio
 
 def test_known_fault_that_only_numbers_show_is_named_and_proves_nothing():
     wrong = line("bert/fill-mask/mps/float16", error_type="numerical_mismatch", max_rel_error=1.5, tolerance=2e-5)
-    (finding,) = diagnose([wrong], known_of(wrong, versions={"torch": "2.10.0"}))
+    (finding,) = diagnose([wrong], *known_of(wrong, versions={"torch": "2.10.0"}))
     assert finding.error_type == "numerical_mismatch"
     assert "issues/174861" in finding.recommendations[0]
 

@@ -20,7 +20,7 @@ from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, Planne
 from hardware.evidence.store import read_run
 from hardware.evidence.writer import EvidenceWriter
 from reports.cells import CellReport
-from reports.finding import Finding, Severity
+from reports.finding import Finding, Remedy, Severity
 from reports.formats import report_text
 from reports.html import report_view
 from reports.report import Report
@@ -199,7 +199,7 @@ def test_findings_stand_worst_first_with_commands_that_can_be_copied():
             message=f"message {severity}",
             component="x",
             timestamp="2026-01-01",
-            recommendations=("Ask: `nvidia-smi`",),
+            remedies=(Remedy(do="Ask: `nvidia-smi`"),),
         )
         for severity in (Severity.CRITICAL, Severity.INFO)
     ]
@@ -224,7 +224,7 @@ def hostile_report() -> Report:
         component=HOSTILE,
         timestamp=HOSTILE,
         model_name=HOSTILE,
-        recommendations=(HOSTILE, f"`{HOSTILE}`"),
+        remedies=(Remedy(do=HOSTILE), Remedy(do=f"`{HOSTILE}`")),
         traceback=HOSTILE,
         cells=(HOSTILE,),
         evidence_ids=(HOSTILE,),
@@ -330,7 +330,7 @@ def test_a_run_leaves_a_page_beside_its_other_reports(tmp_path, ended):
         writer.write(line("backward"))
         writer.write(EndLine(run_id="r1", ended_at="2026-01-01T00:00:02", reason="finished", counts={}))
     writer.close()
-    written = write_run_reports(result_of(tmp_path / "e"), tmp_path / "r").path
+    _, written = write_run_reports(result_of(tmp_path / "e"), tmp_path / "r")
     assert {path.name for path in (tmp_path / "r").iterdir()} == {"r1.md", "r1.html", "r1.json", "r1.sarif", "r1.xml"}
     page = Page((tmp_path / "r" / "r1.html").read_text(encoding="utf-8"))
     row = next(text for text in page.find("tr") if text.startswith("backward"))

@@ -11,7 +11,7 @@ import pytest
 from generators.compatibility.rules import load_rules
 from hardware.errors import BrokenInput
 from hardware.evidence.error_types import current_name, known_error_types
-from reports.identifying import Around, Expression, Text, error_types, identify, known_issues, patterns, target_of
+from reports.identifying import Around, Expression, error_types, identify, known_issues, patterns, target_of
 
 MESSAGES = tomllib.loads(
     Path(__file__).with_name("data").joinpath("failure_messages.toml").read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def test_real_messages_are_recognised_with_what_they_name():
 def test_every_expression_has_a_message_and_every_type_of_the_list_a_way_to_be_told():
     texts = {kind: [] for kind in known_error_types()}
     for message in MESSAGES:
-        texts[message["type"]].append(Text.of(f"{message['text']}\n{message.get('log', '')}"))
+        texts[message["type"]].append(f"{message['text']}\n{message.get('log', '')}")
     idle = [
         one.source
         for pattern in patterns()
@@ -100,10 +100,10 @@ def test_words_that_each_match_holds_are_read_off_an_expression(source, words):
 
 
 def test_expressions_find_what_plain_regular_expressions_find():
-    texts = [Text.of(message["text"]) for message in MESSAGES]
+    texts = [message["text"] for message in MESSAGES]
     for expression in (one for pattern in patterns() for one in pattern.match):
         plain = re.compile(expression.source, re.IGNORECASE)
-        assert [bool(expression.search(one)) for one in texts] == [bool(plain.search(one.text)) for one in texts]
+        assert [bool(expression.search(one)) for one in texts] == [bool(plain.search(one)) for one in texts]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine
 from reports.cells import CellReport
 from reports.components import Component
 from reports.diagnosis import diagnose
-from reports.finding import Finding, Severity, worst_first
+from reports.finding import SCHEMA, Finding, Remedy, Severity, worst_first
 from reports.formats import FORMATS, report_text
-from reports.formats.json import schema
+from reports.kept import schema_of
 from reports.report import Report
 from reports.stack import StackResult
 from reports.text import advice_markdown, fenced, markdown, working
@@ -80,7 +80,7 @@ def make_report(text: str = "plain") -> Report:
         component=text,
         timestamp="2026-01-01T00:00:00+00:00",
         model_name=text,
-        recommendations=(text,),
+        remedies=(Remedy(do=text),),
         traceback=text,
     )
     return Report(
@@ -95,7 +95,7 @@ def make_report(text: str = "plain") -> Report:
 def test_json_fits_the_published_schema_and_counts_what_it_lists():
     report = make_report(HOSTILE)
     data = json.loads(report_text(report, "json"))
-    jsonschema.validate(data, schema())
+    jsonschema.validate(data, schema_of(SCHEMA))
     severities = [error["severity"] for error in data["errors"]]
     assert {name: severities.count(name) for name in data["error_counts"]} == data["error_counts"]
     assert sum(len(ids) for ids in data["hardware_errors"].values()) == len(data["errors"])
@@ -256,16 +256,16 @@ def test_report_of_a_run_holds_its_result():
         "condition: tiny",
         "predicted before the run: high (predicted: rule.x)",
         "weights: tiny",
-        "asked for: cpu; ran on: cpu, openvino:CPU (a CPU)",
+        "ran on: cpu, openvino:CPU (a CPU)",
         "| builds | passed | cpu | cpu | - | 0.25 s |",
         "| a | failed | cpu | openvino:CPU | 5.0e-01 / 2e-05 | 0.25 s |",
         "`python run_test_generation.py --model bert`",
-        "lab, some CPU",
+        "processor: some CPU",
         "torch 2.13.0+cpu",
     ):
         assert said in text
     data = json.loads(report_text(report, "json"))
-    jsonschema.validate(data, schema())
+    jsonschema.validate(data, schema_of(SCHEMA))
     assert data["verdicts"] == [with_texts(measured.to_dict())]
     assert [one["text"] for one in data["verdicts"][0]["reasons"]] == ["a failed"]
     assert data["checks"][1]["max_rel_error"] == 0.5
@@ -274,7 +274,7 @@ def test_report_of_a_run_holds_its_result():
 def test_infinite_error_is_a_text_in_json_and_fits_the_schema():
     lines = (line("a", Outcome.FAILED, max_rel_error=float("inf"), tolerance=1e-5),)
     data = json.loads(report_text(Report(timestamp="2026-01-02", findings=(), checks=lines), "json"))
-    jsonschema.validate(data, schema())
+    jsonschema.validate(data, schema_of(SCHEMA))
     assert data["checks"][0]["max_rel_error"] == "inf"
 
 
@@ -297,7 +297,7 @@ def test_report_without_anything_says_that_nothing_was_measured():
     text = report_text(report, "markdown")
     assert "No findings." in text
     assert "Nothing was measured" in text
-    jsonschema.validate(json.loads(report_text(report, "json")), schema())
+    jsonschema.validate(json.loads(report_text(report, "json")), schema_of(SCHEMA))
 
 
 def test_unknown_format_is_refused_with_a_hint():

@@ -17,8 +17,8 @@ from hardware.evidence.store import BrokenLine, Evidence
 from hwcompat.plugins.placement.pool import ResourcePool, pool
 from hwcompat.plugins.placement.pool.memory import Reading
 from reports import components
-from reports.finding import Severity
-from reports.formats.json import schema
+from reports.finding import SCHEMA, Severity
+from reports.kept import schema_of
 from reports.reporter import HardwareCompatibilityReporter
 
 CELL = "bert/fill-mask/cpu/float32"
@@ -241,7 +241,7 @@ def test_report_has_a_verdict_for_each_cell():
     one = HardwareCompatibilityReporter(evidence(line("builds"), line(), runs=(run(checks=checks),)))
     one.collect_compatibility_test_errors()
     data = json.loads(one.generate_report(format="json"))
-    jsonschema.validate(data, schema())
+    jsonschema.validate(data, schema_of(SCHEMA))
     assert [verdict["cell"] for verdict in data["verdicts"]] == [CELL]
     assert [(check["check_name"], check["outcome"]) for check in data["checks"]] == [
         (name, "passed") for name in checks
@@ -254,7 +254,7 @@ def test_report_of_everything_collected_fits_the_schema():
     one.check_components()
     one.collect_compatibility_test_errors()
     data = json.loads(one.generate_report(format="json"))
-    jsonschema.validate(data, schema())
+    jsonschema.validate(data, schema_of(SCHEMA))
     assert data["error_counts"]["error"] == 1
     assert data["hardware_errors"] == {"cpu": [data["errors"][0]["id"]]}
 

@@ -20,8 +20,9 @@ from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, Planne
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
 from hardware.testing.checkpoints import weights_hash
+from reports.finding import SCHEMA
 from reports.formats import FORMATS
-from reports.formats.json import schema
+from reports.kept import schema_of
 
 CHECKS = (
     "builds",
@@ -197,7 +198,7 @@ def test_model_that_does_not_fit_says_what_is_missing_and_the_smallest_change(ca
     assert "memory on a device of 80GB: fits: 953.7 MiB needed" in shown
     door.main(["--check-model", "bert", "--device", "cpu", "--memory", "0.8GB", "--format", "json"])
     report = json.loads(capsys.readouterr().out)
-    jsonschema.validate(report, schema())
+    jsonschema.validate(report, schema_of(SCHEMA))
     answer = report["model_checks"][0]["memory"]
     assert [one["fits"] for one in answer["devices"]] == [True, False]
     assert answer["devices"][1]["change"]["kind"] == "int8"
@@ -237,9 +238,9 @@ def test_poor_verdict_comes_with_other_hardware_and_similar_models(capsys):
     record(Path("e"), broken="builds", error_type="unknown", error_message="boom")
     lines = check_model(capsys, "cpu", "--evidence", "e")
     assert any(line.strip().startswith("other hardware for bert: cuda (high") for line in lines)
-    assert any(line.strip().startswith("similar models on cpu: ") and "(high" in line for line in lines)
+    assert any(line.strip().startswith("a similar model on cpu: ") and "(high" in line for line in lines)
     data = json.loads("".join(check_model(capsys, "cpu", "--evidence", "e", "--format", "json")))
-    jsonschema.validate(data, schema())
+    jsonschema.validate(data, schema_of(SCHEMA))
     assert data["model_checks"][0]["suggestions"]["hardware"][0]["level"] == "high"
     record(Path("g"))
     assert not any("other hardware" in line for line in check_model(capsys, "cpu", "--evidence", "g"))

@@ -24,8 +24,9 @@ from hardware.evidence.record import CheckLine, EndLine, Origin, Outcome, Planne
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
+from reports.finding import SCHEMA
 from reports.formats import report_text
-from reports.formats.json import schema
+from reports.kept import schema_of
 from reports.reporter import HardwareCompatibilityReporter
 from reports.wording import reason_text
 
@@ -261,7 +262,7 @@ def test_reports_show_them_beside_and_count_them_nowhere(tmp_path, here):
     report = reporter.report()
     assert report.outcomes == {"passed": len(required_checks(OURS))}
     data = json.loads(report_text(report, "json"))
-    jsonschema.validate(data, schema())
+    jsonschema.validate(data, schema_of(SCHEMA))
     (opinion,) = data["second_opinions"]
     assert opinion["outcomes"] == {"passed": 1, "failed": 2, "skipped": 1, "not_run": 1}
     assert {one["test"] for one in opinion["failed"]} == {"A::<b>", "A::two"}

@@ -1,0 +1,105 @@
+"""What is told once and shown twice: headings, paragraphs, lists and tables as Markdown or in a terminal.
+
+Pages take the same blocks (`blocks` in `html/parts.html.j2`). Texts may be of anybody: each way makes them safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from hardware.plain_text import WIDTH, one_line, printable, wrapped
+
+from .text import escaped_table, markdown
+
+_LONGEST = 100_000
+_NARROWEST_NAME = 14
+_SIGNS = {1: "=", 2: "-"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    """A heading; `level` is 1 for that of the whole."""
+
+    level: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of texts. With `short`, headings for narrow columns, all but the first column are numbers."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    short: Sequence[str] = ()
+
+
+Block = Heading | Table | str | list[str]
+"""A text is a paragraph, a list of texts is a list."""
+
+
+def markdown_document(blocks: Iterable[Block]) -> str:
+    """The blocks as Markdown that ends in a newline; texts are escaped throughout."""
+    return "\n\n".join(map(_markdown, blocks)) + "\n"
+
+
+def _markdown(block: Block) -> str:
+    if isinstance(block, str):
+        return markdown(block, longest=_LONGEST, opens_block=True)
+    if isinstance(block, Heading):
+        return f"{'#' * block.level} {markdown(block.text)}"
+    if isinstance(block, list):
+        return "\n".join(f"- {markdown(item, longest=_LONGEST, opens_block=True)}" for item in block)
+    table = escaped_table(block.headings, block.rows, longest=_LONGEST)
+    numbers = f"|---|{'---:|' * (len(block.headings) - 1)}"
+    return table.replace(f"|{'---|' * len(block.headings)}", numbers, 1) if block.short else table
+
+
+def text_document(blocks: Iterable[Block], width: int = WIDTH) -> str:
+    """The blocks as lines of at most `width` columns that end in a newline; tables of numbers take 80 at least."""
+    shown = ""
+    for block in blocks:
+        shown += "\n".join(_lines(block, width)) + ("\n" if isinstance(block, Heading) else "\n\n")
+    return printable(shown.rstrip(), keep="\n") + "\n"
+
+
+def _lines(block: Block, width: int) -> Iterator[str]:
+    if isinstance(block, Heading):
+        text = one_line(block.text)
+        yield text
+        if block.level in _SIGNS:
+            yield _SIGNS[block.level] * len(text)
+    elif isinstance(block, str):
+        yield from wrapped(_flat(block), width=width)
+    elif isinstance(block, Table) and block.short:
+        yield from _numbers([block.short, *block.rows], max(width, WIDTH))
+    else:
+        items = block if isinstance(block, list) else (_told(block.headings, row) for row in block.rows)
+        for item in items:
+            yield from wrapped(_flat(item), width=width, start="  ", indent="    ")
+
+
+def _told(headings: Sequence[str], row: Sequence[str]) -> str:
+    """A row of texts in words; where there are several beside the first, each stands behind its heading."""
+    names = [""] if len(headings) == 2 else [f"{heading}: " for heading in headings[1:]]
+    said = "; ".join(f"{name}{cell}" for name, cell in zip(names, row[1:], strict=True) if cell)
+    return f"{row[0]}: {said}" if said else row[0]
+
+
+def _numbers(lines: Sequence[Sequence[str]], room: int) -> Iterator[str]:
+    """Names on the left, cut where they would make the table wider than `room` columns; numbers on the right."""
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    fits = _NARROWEST_NAME + sum(widths[1:]) + 2 * (len(widths) - 1) <= room
+    gap = "  " if fits else " "
+    taken = sum(widths[1:]) + len(gap) * (len(widths) - 1)
+    widths[0] = min(widths[0], max(room - taken, _NARROWEST_NAME))
+    for place, line in enumerate(lines):
+        cells = [one_line(line[0], longest=widths[0]).ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        yield gap.join(cells).rstrip()
+        if place == 0:
+            yield gap.join("-" * width for width in widths)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
