@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +40,25 @@ def schema_of(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def read_kept(path: Path, schema: Path, noun: str, fix: str, *, only: Sequence[str] = ()) -> dict[str, Any]:
+def read_kept(
+    path: Path,
+    schema: Path,
+    noun: str,
+    fix: str,
+    *,
+    only: Sequence[str] = (),
+    renew: Callable[[Any], Any] = lambda data: data,
+) -> dict[str, Any]:
     """The JSON object in a file, held against its published schema; where `only` names parts, these alone are.
 
-    Raises `BrokenInput`, which says `fix` and calls what was expected `noun`.
+    `renew` makes the newest form of an older one that is still read. Raises `BrokenInput`, which says `fix` and calls
+    what was expected `noun`.
     """
     import jsonschema
 
     name = echo(path.name)
     try:
-        data = read_json(path, longest=LARGEST)
+        data = renew(read_json(path, longest=LARGEST))
     except OSError as error:
         raise BrokenInput(f"{name} can't be read", why=reason_of(error), fix=fix) from error
     except ValueError as error:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.matrix import SCHEMA, Matrix
+from generators.compatibility.matrix import SCHEMA, SCHEMA_VERSION, Matrix
 from generators.compatibility.verdict import Basis, Level
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.plain_text import json_text
@@ -116,7 +116,7 @@ class MatrixChanges:
 
     def met(self, words: Sequence[str]) -> dict[str, int]:
         """How many cells each of the words of `--fail-on` is true of; those of none are left out."""
-        found = {word: sum(FAIL_ON[word](change) for change in self.changes) for word in words}
+        found = {word: sum(FAIL_ON[_OLDER.get(word, word)](change) for change in self.changes) for word in words}
         return {word: number for word, number in found.items() if number}
 
     def to_dict(self, fail_on: Sequence[str] = ()) -> dict[str, Any]:
@@ -145,6 +145,9 @@ def _came_to(level: Level) -> Callable[[Change], bool]:
     return has_come
 
 
+_OLDER = {"none": "unsupported", "declared": "assumed"}
+"""Words of the first edition, by which older files and command lines are read."""
+
 FAIL_ON: Mapping[str, Callable[[Change], bool]] = {
     "worse": lambda change: change.kind is Kind.WORSE,
     "expired": _lost_measurement,
@@ -159,7 +162,7 @@ weren't there; of which something was known; and any change."""
 def check_words(words: Sequence[str]) -> None:
     """Raise `UsageError` for a word that `--fail-on` doesn't know."""
     for word in words:
-        if word not in FAIL_ON:
+        if _OLDER.get(word, word) not in FAIL_ON:
             known = f"Known: {', '.join(FAIL_ON)}."
             hint = did_you_mean(word, tuple(FAIL_ON))
             raise UsageError(f"{echo(word)} is nothing that --fail-on knows", fix=f"{hint} {known}".strip())
@@ -212,7 +215,24 @@ def _kind(before: State | None, now: State | None) -> Kind | None:
 
 def read_baseline(path: Path) -> dict[str, Any]:
     """A matrix that was kept as JSON, held against the published schema. Raises `BrokenInput`."""
-    return read_kept(path, SCHEMA, "matrix", _MAKE_ANEW)
+    return read_kept(path, SCHEMA, "matrix", _MAKE_ANEW, renew=_renewed)
+
+
+def _renewed(value: Any) -> Any:
+    """A matrix of schema version 2 as version 3: its words, and groups that have counts and no level."""
+    if isinstance(value, list):
+        return [_renewed(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _renewed(one) for name, one in value.items()}
+    if found.get("schema_version") == SCHEMA_VERSION - 1:
+        found["schema_version"] = SCHEMA_VERSION
+    for name in ("level", "basis"):
+        if isinstance(found.get(name), str):
+            found[name] = _OLDER.get(found[name], found[name])
+    if "counts" in found and "level" in found and "levels" not in found:
+        found |= {"levels": {}, "level": found["level"] if found.get("basis") == "assumed" else None}
+    return found
 
 
 FORMATS = ("table", "text", "markdown", "json")

@@ -135,17 +135,56 @@ def test_unknown_words_and_formats_are_refused_with_a_hint():
         (b"{", "no JSON"),
         (b"[" * 100_000, "no JSON"),
         (b"[]", "no matrix"),
-        (b'{"schema_version": 2}', "schema version 2.*Make it anew"),
+        (b'{"schema_version": 1}', "schema version 1.*Make it anew"),
+        (b'{"schema_version": 2}', "no matrix.*required property"),
         (b'{"schema_version": 99}', "schema version 99.*the version that made it"),
         (b'{"schema_version": 3}', "no matrix.*required property"),
     ],
-    ids=["half", "deep", "list", "older", "newer", "thin"],
+    ids=["half", "deep", "list", "older", "thin and of version 2", "newer", "thin"],
 )
 def test_a_baseline_that_is_none_is_refused_with_the_next_step(tmp_path, content, told):
     path = tmp_path / "old.json"
     path.write_bytes(content)
     with pytest.raises(BrokenInput, match=told):
         read_baseline(path)
+
+
+def test_fail_on_takes_the_word_that_was_none_before():
+    found = changes({"bert": (HIGH, MEASURED)}, {"bert": (UNSUPPORTED, MEASURED)})
+    check_words(("none", "unsupported"))
+    assert found.met(("none", "unsupported")) == {"none": 1, "unsupported": 1}
+
+
+def of_version_2(data: dict) -> dict:
+    """A matrix as version 2 wrote it: other words, reasons as texts, no new fields, and groups with a level."""
+    words = {"unsupported": "none", "assumed": "declared"}
+    older = json.loads(json.dumps(data)) | {"schema_version": 2}
+    for row in older["models"].values():
+        for verdict in row["compatibility"].values():
+            verdict["level"] = words.get(verdict["level"], verdict["level"])
+            verdict["basis"] = words.get(verdict["basis"], verdict["basis"])
+            for name in ("reasons", "conditions"):
+                verdict[name] = [one["text"] for one in verdict[name]]
+            for name in ("fault", "route", "weights_asked", "weights_run"):
+                del verdict[name]
+    for view in ("compatibility", "architectures", "accelerators", "machines"):
+        for cells in older[view].values():
+            for cell in cells.values():
+                del cell["levels"]
+                cell["basis"] = words.get(cell["basis"], cell["basis"])
+                cell["level"] = words.get(cell["level"], cell["level"]) or "unknown"
+    return older
+
+
+def test_a_baseline_of_version_2_is_compared_cell_by_cell(tmp_path):
+    then = {"bert": (HIGH, MEASURED), "vit": (UNSUPPORTED, MEASURED), "t5": (UNSUPPORTED, Basis.ASSUMED)}
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(of_version_2(json.loads(matrix_text(matrix(**then), "json")))), encoding="utf-8")
+    assert '"none"' in path.read_text(encoding="utf-8")
+    now = then | {"bert": (LOW, MEASURED)}
+    found = compare_matrix(read_baseline(path), matrix(**now))
+    assert [(one.cell.split("/")[0], str(one.kind)) for one in found.changes] == [("bert", "worse")]
+    assert found.same == 2
 
 
 def test_a_word_that_is_no_level_is_refused(tmp_path):
