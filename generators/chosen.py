@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from generators.compatibility.vocabulary import vocabulary
+from generators.derivation.many import Wanted, missing
 from generators.derivation.on_demand import derive_missing
-from generators.derivation.wanted import Wanted, missing
 from generators.models.classifier import Classification, classify, classify_type
 from generators.models.libraries import catalog_of, is_known
 from generators.models.priority import types_of_priority

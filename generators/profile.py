@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.derivation.on_demand import derive_checkpoint, recipe_for
+from generators.derivation.on_demand import derive_checkpoint, derive_given, derive_real_widths, recipe_for
 from generators.models.classifier import Classification, classify
 from generators.models.given import GivenRecipe
 from generators.models.libraries import lacking
@@ -107,8 +107,6 @@ def profile_of(
 
 
 def _at_real_widths(name: str, task: str | None, classification: Classification) -> Profile:
-    from generators.derivation.child import derive_in_child
-
     known_type = classification.model == classification.model_type and classification.path is None
     if classification.path is None and not known_type:
         raise ModelMissing(
@@ -116,7 +114,7 @@ def _at_real_widths(name: str, task: str | None, classification: Classification)
             why="its config.json is not here",
             fix=f"Fetch it with: hf download {name} config.json",
         )
-    recipe = derive_in_child("real-dimensions", classification.path or classification.model_type, task)
+    recipe = derive_real_widths(classification.path or classification.model_type, task)
     stands_in = f"a model with {recipe.dimensions} and random weights runs and says nothing of the weights of {name}."
     return Profile(
         asked=name,
@@ -129,9 +127,7 @@ def _at_real_widths(name: str, task: str | None, classification: Classification)
 
 
 def _brought(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
-    from generators.derivation.child import given_in_child
-
-    recipe = given_in_child(kind, name)
+    recipe = derive_given(kind, name)
     _check_task(task, recipe.task, name)
     runs = f"{name} is your own code: it was run to make this suite, and runs again with each of its checks"
     half = f"{name} computes in {recipe.computes_in}, and is tested in that precision"

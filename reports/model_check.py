@@ -13,8 +13,7 @@ from generators.compatibility.rules import load_rules, predict
 from generators.compatibility.second_opinion import second_opinions
 from generators.compatibility.selection import Suggestion, select, suggest
 from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
-from generators.derivation.child import given_in_child
-from generators.derivation.on_demand import check_checkpoint
+from generators.derivation.on_demand import check_checkpoint, derive_given
 from generators.models.architectures import UNKNOWN
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify
@@ -210,7 +209,7 @@ def _files_of(name: str, found: Classification) -> _Files:
 def _graph_file(name: str, found: Classification) -> _Files:
     slug = checkpoint_slug(Path(name).name)
     try:
-        recipe = given_in_child("graph", name)
+        recipe = derive_given("graph", name)
     except (BrokenInput, ModelError) as error:
         return _Files(cell_model=slug, known=found, refused=error)
     return _Files(

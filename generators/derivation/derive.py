@@ -321,6 +321,11 @@ def open_checkpoint(folder: Path, *, empty: bool = False) -> OpenedCheckpoint:
     return OpenedCheckpoint(checkpoint=checkpoint, what=what, entry=entry, model=model, remarks=remarks)
 
 
+def remarks_of(folder: str) -> tuple[str, ...]:
+    """What is to be said of a checkpoint before it runs; reads no weights. Raises as `open_checkpoint` does."""
+    return open_checkpoint(Path(folder), empty=True).remarks
+
+
 def _tokens_without_rows(model: Any, folder: Path) -> Iterator[str]:
     """Whether the tokenizer beside the weights gives ids beyond the rows of the model's embedding."""
     try:
@@ -335,9 +340,9 @@ def _tokens_without_rows(model: Any, folder: Path) -> Iterator[str]:
         )
 
 
-def derive_checkpoint(folder: Path) -> Recipe:
+def derive_checkpoint(folder: str) -> Recipe:
     """Derive the recipe of a real checkpoint from its folder. See `on_demand.derive_checkpoint`."""
-    opened = open_checkpoint(folder)
+    opened = open_checkpoint(Path(folder))
     checkpoint, what, entry, model = opened.checkpoint, opened.what, opened.entry, opened.model
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

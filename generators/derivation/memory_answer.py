@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate
-from generators.derivation.child import memory_in_child
+from generators.derivation.on_demand import memory_in_child
 from generators.models.classifier import Classification
 from generators.models.sources import kind_of
 from hardware.errors import ModelError, echo
