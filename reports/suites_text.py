@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from generators.models.given import GivenRecipe
     from generators.models.recipe import Recipe
     from generators.plan import PlannedSuite
-    from generators.suites.compare import FolderState
-    from generators.suites.publish import Publication
-    from generators.suites.verified import Verification
+    from generators.suites.files import FolderState
+    from generators.suites.verify import Publication, Verification
 
 
 def cells_text(planned: Sequence[PlannedSuite], format_: str) -> str:

@@ -16,8 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from generators.models.recipe import SHIPPED, SHIPPED_ORIGIN, Recipe
-from generators.models.refusal import Obstacle, Refusal
-from generators.models.store import keep_recipe, keep_refusal, load_recipe, refusal_of
+from generators.models.store import Obstacle, Refusal, keep_recipe, keep_refusal, load_recipe, refusal_of
 from hardware.errors import HwCompatError
 from hardware.garbage import uncollected
 from hardware.process import Answering, limit_memory
@@ -81,8 +80,8 @@ def derive_and_keep(
 
 def _derive(wanted: Wanted) -> Answer:
     """The child: derive, and say what came out."""
+    from .building import obstacle_of
     from .derive import derive_tiny
-    from .obstacles import obstacle_of
 
     try:
         return {"recipe": derive_tiny(wanted.model_type, wanted.task).to_dict()}

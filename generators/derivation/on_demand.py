@@ -69,7 +69,7 @@ def real_calls_of(model_type: str) -> tuple[Call, ...]:
 
     Raises `ModelError` where the type's code can't be run on shapes alone, or no answer comes in ten minutes.
     """
-    return tuple(Call.from_dict(one) for one in _ask("real_operators.real_calls", model_type))
+    return tuple(Call.from_dict(one) for one in _ask("real_dims.real_calls", model_type))
 
 
 def check_checkpoint(folder: Path | str) -> tuple[str, ...]:

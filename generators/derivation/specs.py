@@ -13,12 +13,9 @@ from hardware.errors import ModelError
 from hardware.model.positions import positions_of
 
 from . import measure
-from .modalities import modality_spec
-from .overrides import overrides
-from .places import place_tokens, places
-from .scenes import scene_spec
-from .scopes import attribute_of, special_tokens, text_config
-from .sound import SOUND_MASKS, SOUNDS, chosen_layout, sound_layouts
+from .scopes import attribute_of, overrides, referred, special_tokens, text_config
+from .senses import modality_spec, scene_spec
+from .sound import SOUND_MASKS, SOUNDS, chosen_layout, place_tokens, places, sound_layouts
 
 _DECODED = 6
 """Tokens that suites decode, where a model has positions for them behind its inputs."""
@@ -81,9 +78,15 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
                 specs[name] = {"kind": "positions"}
         elif name in _PLACE_MARKS and tokens:
             specs[name] = {"kind": "places", "token": next(iter(tokens.values()))}
+
+    def look_up(attribute: str) -> Any:
+        """An attribute of the text part, else of the whole or a part."""
+        found = attribute_of(text, attribute) or attribute_of(config, attribute)
+        return list(found) if isinstance(found, tuple) else found
+
     for name, fields in told.items():
         if name in specs:
-            specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
+            specs[name] |= {key: referred(value, look_up) for key, value in fields.items()}
     _end_texts(model, specs, text, reads_own_end)
     for name, likely in layouts.items():
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
@@ -197,16 +200,6 @@ def _needed(model: Any) -> set[str]:
     makers = [getattr(owner, "get_image_features", None) for owner in (model, getattr(model, "model", None))]
     known = [inspect.signature(maker).parameters.values() for maker in makers if maker is not None]
     return {one.name for parameters in known for one in parameters if one.default is one.empty}
-
-
-def _referred(value: Any, text: Any, config: Any) -> Any:
-    """A literal of overrides/*.toml, or for "@name" an attribute of the text part, else of the whole or a part."""
-    if isinstance(value, list):
-        return [_referred(one, text, config) for one in value]
-    if isinstance(value, str) and value.startswith("@"):
-        found = attribute_of(text, value[1:]) or attribute_of(config, value[1:])
-        return list(found) if isinstance(found, tuple) else found
-    return value
 
 
 def lengths_of(model: Any) -> tuple[int, int]:

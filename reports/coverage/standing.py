@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from generators.compatibility.verdict import Basis, Level
-from generators.models.refusal import Refusal
+from generators.models.store import Refusal
 from hardware.cell import Cell
 from hardware.evidence.latest import severity
 from hardware.evidence.record import CheckLine, Outcome

@@ -63,7 +63,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Backlog:
             ),
         ),
     )  # fmt: skip
-    monkeypatch.setattr("generators.compatibility.operators.covered.table_of", lambda name: table)
+    monkeypatch.setattr("generators.compatibility.operators.table.table_of", lambda name: table)
     recipes = [
         recipe("clear", *HAS),
         recipe("alone1", "aten.add", "aten.pad"),

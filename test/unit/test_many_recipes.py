@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 
 from generators.derivation import many
+from generators.derivation.building import obstacle_of
 from generators.derivation.many import Wanted, derive_and_keep, missing
-from generators.derivation.obstacles import obstacle_of
 from generators.models.catalog import installed_version
 from generators.models.recipe import DERIVED, Recipe
-from generators.models.refusal import Obstacle, Refusal
-from generators.models.store import keep_refusal, load_recipe, refusal_of, refusals, shipped_recipes
+from generators.models.store import (
+    Obstacle,
+    Refusal,
+    keep_refusal,
+    load_recipe,
+    refusal_of,
+    refusals,
+    shipped_recipes,
+)
 from hardware.errors import BrokenInput
 
 TYPES = ("bert", "dies", "hangs", "refuses")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from generators.options import Options
-from generators.suites.written import WrittenSuite
+from generators.suites.files import WrittenSuite
 from hardware.errors import UsageError
 from hardware.front_door import note
 from hardware.testing.runner import Limits
@@ -20,7 +20,7 @@ from .ray_job import RayRun, run_on_ray
 
 if TYPE_CHECKING:
     from generators.job import JobResult
-    from generators.project.project_run import ProjectRun
+    from generators.project.planning import ProjectRun
     from hardware.detection import HardwareInfo
 
 

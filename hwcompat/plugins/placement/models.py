@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from generators.compatibility.memory.estimate import MemoryEstimate
+from generators.compatibility.memory import MemoryEstimate
 from generators.compatibility.rules import RuleSet
 from generators.compatibility.selection import priority_list
 from generators.compatibility.verdict import Basis, Level, Verdict, Words

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.levels import level_rules
+from generators.compatibility.grade import level_rules
 from generators.compatibility.verdict import Verdict, Words
 from generators.models.given import GivenRecipe
 from generators.plan import PlannedSuite

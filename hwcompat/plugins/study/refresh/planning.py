@@ -9,7 +9,7 @@ from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Reason
 from generators.options import Options
 from generators.plan import PlannedSuite
-from generators.project.project_run import ProjectRun
+from generators.project.planning import ProjectRun
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, NothingMatched
 from hardware.evidence.redaction import redact

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from generators.chosen import choose_models
-from generators.models.classifier import classify
+from generators.models.classifier import classify, kind_of
 from generators.models.libraries import is_known
-from generators.models.sources import kind_of
 from generators.options import Options
 from generators.profile import checkpoint_slug
 from hardware.backends.factory import resolve_target

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.derivation.building import build
+from generators.derivation.building import build, filled_model
 from generators.derivation.on_demand import recipe_for
 from generators.models.inputs import make_inputs
 from hardware.backends.base import BaseBackend, ModelSubject, Unsupported
@@ -21,7 +21,6 @@ from hardware.plain_text import one_line
 from hardware.process import answer
 from hardware.testing import reference
 from hardware.testing.devices import requested_device
-from hardware.testing.loud_weights import fill
 from hardware.testing.tolerances import tolerance_for
 from hwcompat.plugins.triage.localization.comparing import padding_of
 from hwcompat.plugins.triage.localization.graphs import GraphRuns, localize_graph
@@ -56,10 +55,9 @@ def localize(cell: Cell, progress: Progress) -> Localization:
 
 def built(recipe: Recipe) -> torch.nn.Module:
     """A recipe's tiny model with its loud weights."""
-    model = build(recipe.config_class, recipe.model_class, recipe.config)
     if recipe.gain is None:
-        return model.eval()
-    return fill(model, gain=recipe.gain, zero_centered=recipe.zero_centered)
+        return build(recipe.config_class, recipe.model_class, recipe.config)
+    return filled_model(recipe)
 
 
 def subject_of(recipe: Recipe) -> ModelSubject:
