@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 from generators.models.catalog import TaskEntry, load_catalog
@@ -78,15 +79,9 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
                 specs[name] = {"kind": "positions"}
         elif name in _PLACE_MARKS and tokens:
             specs[name] = {"kind": "places", "token": next(iter(tokens.values()))}
-
-    def look_up(attribute: str) -> Any:
-        """An attribute of the text part, else of the whole or a part."""
-        found = attribute_of(text, attribute) or attribute_of(config, attribute)
-        return list(found) if isinstance(found, tuple) else found
-
     for name, fields in told.items():
         if name in specs:
-            specs[name] |= {key: referred(value, look_up) for key, value in fields.items()}
+            specs[name] |= {key: referred(value, partial(_looked_up, text, config)) for key, value in fields.items()}
     _end_texts(model, specs, text, reads_own_end)
     for name, likely in layouts.items():
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
@@ -200,6 +195,12 @@ def _needed(model: Any) -> set[str]:
     makers = [getattr(owner, "get_image_features", None) for owner in (model, getattr(model, "model", None))]
     known = [inspect.signature(maker).parameters.values() for maker in makers if maker is not None]
     return {one.name for parameters in known for one in parameters if one.default is one.empty}
+
+
+def _looked_up(text: Any, config: Any, name: str) -> Any:
+    """An attribute of the text part, else of the whole or a part."""
+    found = attribute_of(text, name) or attribute_of(config, name)
+    return list(found) if isinstance(found, tuple) else found
 
 
 def lengths_of(model: Any) -> tuple[int, int]:
