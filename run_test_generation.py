@@ -50,7 +50,7 @@ from reports.suites_text import cells_text, compared_text, explained_text, publi
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
-    from generators.project.project_run import ProjectRun
+    from generators.project.planning import ProjectRun
     from hardware.detection import HardwareInfo
 
 
@@ -135,8 +135,7 @@ def _list_devices(asked: Options) -> int:
 
 
 def _compare(asked: Options) -> int:
-    from generators.suites.compare import compare_suites
-    from generators.suites.regenerate import regenerate
+    from generators.suites.files import compare_suites, regenerate
     from hardware.basic_detection import inventory_here
 
     folder = asked.update_folder or asked.check_folder
@@ -161,7 +160,7 @@ def _compare(asked: Options) -> int:
 
 
 def _verify(asked: Options, paths: Sequence[Path]) -> int:
-    from generators.suites.verified import verify_asked
+    from generators.suites.verify import verify_asked
     from reports.progress_bar import progress_on
 
     found = verify_asked(asked, paths, progress_on(sys.stderr))
@@ -170,8 +169,7 @@ def _verify(asked: Options, paths: Sequence[Path]) -> int:
 
 
 def _publish(asked: Options, planned: Sequence[PlannedSuite]) -> int:
-    from generators.suites.publish import publish_suites
-    from generators.suites.verified import verify_asked
+    from generators.suites.verify import publish_suites, verify_asked
     from reports.progress_bar import progress_on
 
     progress = progress_on(sys.stderr)
@@ -293,7 +291,7 @@ def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
     """The plan of the project file, where one was named; what stands on the command line beats it."""
     if asked.config is None:
         return None
-    from generators.project.asked import plan_asked
+    from generators.project.planning import plan_asked
 
     return plan_asked(
         asked,
@@ -306,33 +304,16 @@ def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
 
 def _key(asked: Options, inventory: HardwareInfo) -> str:
     """What these suites are made from, where only suites are asked for and standard input has no part in it."""
-    more = (
-        asked.run,
-        asked.list_cells,
-        asked.explain is not None,
-        asked.config,
-        asked.bundle,
-        asked.web_page,
-        asked.verify is not None,
-    )
-    if any(more) or "-" in asked.models:
+    more = asked.first_given("--run", "--list", "--explain", "--config", "--bundle", "--web-page", "--verify")
+    if more or "-" in asked.models:
         return ""
     from generators.models.recipe import DERIVED
     from generators.suites.manifest import generation_key
     from hardware.paths import cache_folder
 
     parts = (
-        "models",
-        "priority",
-        "architectures",
-        "devices",
-        "tasks",
-        "dims",
-        "allow_tiny",
-        "precisions",
-        "select",
-        "skip",
-        "shard",
+        *("models", "priority", "architectures", "devices", "tasks", "dims", "allow_tiny", "precisions"),
+        *("select", "skip", "shard"),
     )
     request = {name: getattr(asked, name) for name in parts}
     return generation_key(request, inventory.to_dict(), [cache_folder(DERIVED)], asked.template_dir)
@@ -343,8 +324,9 @@ def _is_unchanged(asked: Options, key: str) -> bool:
 
     present = what_is_there(asked.output_dir, key)
     if present is not None:
-        _say_written(asked, {one.name: one.said for one in present.files})
-        note(*[*present.notes, f"nothing has changed: {len(present.files)} suite(s) are as they were written"])
+        said, notes = present
+        _say_written(asked, said)
+        note(*notes, f"nothing has changed: {len(said)} suite(s) are as they were written")
     return present is not None
 
 

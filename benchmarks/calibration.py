@@ -21,6 +21,7 @@ from generators.models.store import load_recipe
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, detect
 from hardware.evidence.kept import kept_file
+from hardware.evidence.record import RunLine
 from hardware.evidence.store import Evidence
 from hardware.target import Target
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
@@ -72,11 +73,17 @@ def _said(verdict: Verdict) -> bool | None:
     return None if verdict.level is Level.UNKNOWN else verdict.level in SUPPORTED
 
 
-def _anew(rules: RuleSet, inventory: HardwareInfo, cell: Cell) -> Verdict:
-    recipe = load_recipe(cell.model, cell.task)
-    if recipe is None:
-        return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED)
-    return predict(cell, facts_here(recipe, cell, inventory), rules)
+def _anew(run: RunLine, rules: RuleSet, inventory: HardwareInfo) -> RunLine:
+    """The run as if today's rules had predicted it: that is how rules are tuned, and no forecast."""
+
+    def verdict(cell: Cell) -> Verdict:
+        recipe = load_recipe(cell.model, cell.task)
+        if recipe is None:
+            return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED)
+        return predict(cell, facts_here(recipe, cell, inventory), rules)
+
+    plan = (replace(one, verdict=verdict(Cell.parse(one.cell_id)).to_dict()) for one in run.plan)
+    return replace(run, plan=tuple(plan))
 
 
 def _figures(one: Tally) -> str:
@@ -88,7 +95,7 @@ def _page(found: Gathered) -> str:
     evidence = Evidence(runs=found.runs, checks=found.checks, ends=(), broken=())
     report = Calibration(scores=score(evidence))
     rules, inventory = load_rules(), detect()
-    today = score(evidence, anew=lambda cell: _anew(rules, inventory, cell))
+    today = score(replace(evidence, runs=tuple(_anew(run, rules, inventory) for run in found.runs)))
     head = _HEAD.format(
         dates=dates_said(found.runs),
         versions=versions_said(found.runs, ("torch", "transformers", "openvino", "onnxruntime-qnn", "hwcompat")),

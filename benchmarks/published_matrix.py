@@ -16,8 +16,7 @@ import click
 from benchmarks.calibration import TARGETS, kept_places
 from benchmarks.evidence_table import Gathered, dates_said, gathered, versions_said
 from generators.compatibility.judged import judged_in
-from generators.compatibility.matrix import Matrix
-from generators.compatibility.matrix_now import current_matrix
+from generators.compatibility.matrix import Matrix, current_matrix
 from generators.compatibility.verdict import Basis, Level
 from hardware.basic_detection import inventory_here
 from hardware.detection import HardwareInfo

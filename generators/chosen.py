@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from generators.compatibility.vocabulary import vocabulary
+from generators.derivation.many import Wanted, missing
 from generators.derivation.on_demand import derive_missing
-from generators.derivation.wanted import Wanted, missing
 from generators.models.classifier import Classification, classify, classify_type
 from generators.models.libraries import catalog_of, is_known
 from generators.models.priority import types_of_priority
@@ -85,20 +85,21 @@ def profiles_of(
     if dims == "tiny":
         _derive_missing(chosen, tasks)
     for name in chosen.names:
+        by_name = name in chosen.by_name and "all" not in tasks  # else nobody named this task
         for task in tasks_of(name, tasks):
             known = refusal_of(name, task)
             if known is not None and (name not in chosen.by_name or len(chosen.names) > 1):
-                refused.append(f"{name}: {known.obstacle}: {known.reason}")
-                unmet += [name] if name in chosen.by_name and "all" not in tasks else []
-                continue
-            try:
-                found.append(profile_of(name, task, dims=dims, allow_tiny=allow_tiny))
-            except ModelError as error:
-                alone = len(chosen.names) == 1 or not is_known(name)
-                if name in chosen.by_name and "all" not in tasks and alone:  # else nobody named this task
-                    raise
-                refused.append(f"{name}{f' ({task})' if task else ''}: {error}")
-                unmet += [name] if name in chosen.by_name and "all" not in tasks else []
+                why = f"{name}: {known.obstacle}: {known.reason}"
+            else:
+                try:
+                    found.append(profile_of(name, task, dims=dims, allow_tiny=allow_tiny))
+                    continue
+                except ModelError as error:
+                    if by_name and (len(chosen.names) == 1 or not is_known(name)):
+                        raise
+                    why = f"{name}{f' ({task})' if task else ''}: {error}"
+            refused.append(why)
+            unmet += [name] if by_name else []
     if not found:
         raise NothingMatched("none of the models has a suite", why=refused[0] if refused else "")
     return tuple(found), tuple(refused), tuple(dict.fromkeys(unmet))

@@ -10,9 +10,9 @@ from typing import Any
 
 from generators.compatibility.expiry import is_untrusted
 from generators.compatibility.judge import judge, required_checks
-from generators.compatibility.precisions import not_computed
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict, is_failing
+from generators.compatibility.vocabulary import not_computed
 from generators.plan import (
     Choice,
     PlannedSuite,
@@ -24,8 +24,8 @@ from generators.plan import (
 )
 from generators.profile import Profile
 from generators.suites.files import State, prepare_folder, write_suite
-from generators.suites.written import WrittenSuite as WrittenSuite
-from generators.suites.written import suite_environment as suite_environment
+from generators.suites.files import WrittenSuite as WrittenSuite
+from generators.suites.files import suite_environment as suite_environment
 from hardware.cell import PRECISIONS, Cell
 from hardware.cells import Shard, choose_cells
 from hardware.changes import refuse_changes

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -47,131 +48,156 @@ def _a_number(_context: click.Context, _option: click.Parameter, value: float | 
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
-_OPTIONS = (
-    click.option(
+
+def _option(*names: str, **settings: Any) -> Any:
+    """How an attribute of `Options` is given on the command line."""
+    return functools.partial(click.option, *names, **settings)
+
+
+class Options:
+    """The command line, by the names of its options."""
+
+    models: tuple[str, ...] = _option(
         "--model",
-        "models",
         multiple=True,
         help="A type, checkpoint folder or Hub id; '-' reads a list. With the matrix: show only these models "
         "(comma-separated).",
-    ),
-    click.option(
+    )
+    priority: str | None = _option(
         "--priority", type=click.Choice(PRIORITIES), help="Types of a priority; medium: OpenVINO exports them."
-    ),
-    click.option(
+    )
+    architectures: tuple[str, ...] = _option(
         "--architectures",
         multiple=True,
         callback=_listed,
         help="Only these architectures or traits, separated by commas.",
-    ),
-    click.option("--config", type=_FILE, help="A project file, hwcompat.toml; the command line beats it."),
-    click.option("--update-expected", is_flag=True, help="Write what was measured into the project file's lock."),
-    click.option(
+    )
+    config: Path | None = _option(
+        "--config", type=_FILE, help="A project file, hwcompat.toml; the command line beats it."
+    )
+    update_expected: bool = _option(
+        "--update-expected", is_flag=True, help="Write what was measured into the project file's lock."
+    )
+    devices: tuple[str, ...] = _option(
         "--device",
-        "devices",
         multiple=True,
         envvar="HWCOMPAT_DEVICE",
         help="A target, 'all' that may be here, 'known' (all, here or not), or 'auto' (default).",
-    ),
-    click.option(
+    )
+    tasks: tuple[str, ...] = _option(
         "--tasks",
         "--task",
         multiple=True,
         callback=_listed,
         help="Tasks, separated by commas, or 'all'; default: the primary one.",
-    ),
-    click.option(
+    )
+    dims: str = _option(
         "--dims",
         type=click.Choice(("tiny", "real")),
         default="tiny",
         show_default=True,
         help="Real: one or two layers at the real widths, random weights.",
-    ),
-    click.option(
+    )
+    allow_tiny: bool = _option(
         "--allow-tiny",
         is_flag=True,
         help="If a checkpoint's weights aren't here, run a tiny model of its type, under the type's name.",
-    ),
-    click.option(
+    )
+    precisions: tuple[str, ...] = _option(
         "--precision",
-        "precisions",
         multiple=True,
         envvar="HWCOMPAT_PRECISION",
         type=PrecisionChoice(PRECISIONS),
         help="Default: float32.",
-    ),
-    click.option("--select", multiple=True, help="Keep only cells that fit, such as 'bert/*/cpu/*'."),
-    click.option("--skip", multiple=True, help="Leave out cells that fit."),
-    click.option("--shard", metavar="I/N", help="Only the I-th of N shares of the cells, for several machines."),
-    click.option("--list", "list_cells", is_flag=True, help="Print the cells and do nothing else."),
-    click.option(
+    )
+    select: tuple[str, ...] = _option(
+        "--select", multiple=True, help="Keep only cells that fit, such as 'bert/*/cpu/*'."
+    )
+    skip: tuple[str, ...] = _option("--skip", multiple=True, help="Leave out cells that fit.")
+    shard: str | None = _option(
+        "--shard", metavar="I/N", help="Only the I-th of N shares of the cells, for several machines."
+    )
+    list_cells: bool = _option("--list", is_flag=True, help="Print the cells and do nothing else.")
+    explain: str | None = _option(
         "--explain",
         is_flag=False,
         flag_value="",
         metavar="[CELL]",
         help="Say what each prediction and choice rests on, of the selection or of one cell; write nothing.",
-    ),
-    click.option("--run", is_flag=True, help="Run the suites and report the verdicts."),
-    click.option(
+    )
+    run: bool = _option("--run", is_flag=True, help="Run the suites and report the verdicts.")
+    timeout: float | None = _option(
         "--timeout",
         type=click.FloatRange(min=0.1),
         callback=_a_number,
         envvar="HWCOMPAT_TIMEOUT",
         help="Seconds a check; default: the target's own (cpu 300).",
-    ),
-    click.option("--jobs", type=click.IntRange(min=1), help="Suites at a time; default: what suits the machine."),
-    click.option(
+    )
+    jobs: int | None = _option(
+        "--jobs", type=click.IntRange(min=1), help="Suites at a time; default: what suits the machine."
+    )
+    resume: bool = _option(
         "--resume", is_flag=True, help="Go on with the newest run in the evidence folder if it was cut off."
-    ),
-    click.option(
+    )
+    refresh: bool = _option(
         "--refresh", is_flag=True, help="Run again what has expired in the evidence folder, and nothing else."
-    ),
-    click.option("--dry-run", is_flag=True, help="With --refresh: say what has expired and how long it takes."),
-    click.option(
+    )
+    dry_run: bool = _option(
+        "--dry-run", is_flag=True, help="With --refresh: say what has expired and how long it takes."
+    )
+    distributed: str | None = _option(
         "--distributed",
         type=click.Choice(("ray",)),
         help="With --run: on the nodes of a cluster, each cell where its target is.",
-    ),
-    click.option(
+    )
+    address: str | None = _option(
         "--address",
         metavar="HOST:PORT",
         envvar="RAY_ADDRESS",
         help="Of the cluster, or 'auto'; default: a node of this machine alone.",
-    ),
-    click.option("--allow-fallback", is_flag=True, help="A named device that isn't here is no failure."),
-    click.option("--force", is_flag=True, help="Overwrite suites that were edited by hand."),
-    click.option("--output-dir", type=_FOLDER, default=DEFAULT_SUITES, show_default=True, help="For suites."),
-    click.option(
+    )
+    allow_fallback: bool = _option(
+        "--allow-fallback", is_flag=True, help="A named device that isn't here is no failure."
+    )
+    force: bool = _option("--force", is_flag=True, help="Overwrite suites that were edited by hand.")
+    output_dir: Path = _option(
+        "--output-dir", type=_FOLDER, default=DEFAULT_SUITES, show_default=True, help="For suites."
+    )
+    evidence: Path = _option(
         "--evidence",
         type=EvidencePlace(file_okay=False),
         default=DEFAULT_EVIDENCE,
         show_default=True,
         metavar="DIR|ADDRESS",
         help="For evidence; what only reads it takes an address in object storage too: s3://bucket/prefix.",
-    ),
-    click.option("--report-dir", type=_FOLDER, default=DEFAULT_REPORTS, show_default=True, help="For reports."),
-    click.option("--template-dir", type=_FOLDER_THAT_IS_THERE, help="Templates that come before ours."),
-    click.option(
+    )
+    report_dir: Path = _option(
+        "--report-dir", type=_FOLDER, default=DEFAULT_REPORTS, show_default=True, help="For reports."
+    )
+    template_dir: Path | None = _option(
+        "--template-dir", type=_FOLDER_THAT_IS_THERE, help="Templates that come before ours."
+    )
+    no_redact: bool = _option(
         "--no-redact",
         is_flag=True,
         help="Leave names of user and machine, home folders and addresses in the evidence; secrets are taken out.",
-    ),
-    click.option("--machine", default="", help="A name for this machine in the evidence."),
-    click.option(
+    )
+    machine: str = _option("--machine", default="", help="A name for this machine in the evidence.")
+    host: str | None = _option(
         "--host",
         metavar="[USER@]NAME[:FOLDER]",
         help="With --run: run on that machine, which ssh reaches. With --list-devices: what it has.",
-    ),
-    click.option(
+    )
+    host_python: str = _option(
         "--host-python",
         default="python3",
         metavar="PATH",
         help="The Python there that has torch, transformers and pytest; default: python3.",
-    ),
-    click.option(
-        "--host-checkpoint", "host_checkpoints", multiple=True, metavar="DIR", help="A folder of real weights there."
-    ),
-    click.option(
+    )
+    host_checkpoints: tuple[str, ...] = _option(
+        "--host-checkpoint", multiple=True, metavar="DIR", help="A folder of real weights there."
+    )
+    host_patience: float = _option(
         "--host-patience",
         type=click.FloatRange(min=0),
         callback=_a_number,
@@ -179,184 +205,135 @@ _OPTIONS = (
         show_default=True,
         metavar="S",
         help="Seconds for which a line that broke is tried again; the run goes on meanwhile.",
-    ),
-    click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here."),
-    click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts."),
-    click.option(
+    )
+    list_devices: bool = _option(
+        "--list-devices", is_flag=True, help="What this machine has, and which targets may be here."
+    )
+    hardware_compatibility: bool = _option(
+        "--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts."
+    )
+    by: str | None = _option(
         "--by",
         type=click.Choice(("family", "model", "architecture", "accelerator", "machine")),
         help="One view of the matrix; default by family and by model.",
-    ),
-    click.option(
+    )
+    baseline: Path | None = _option(
         "--baseline",
         type=_FILE,
         metavar="FILE.json",
         help="Show only what changed since that matrix, worse first. With --run a report: what it has doesn't fail.",
-    ),
-    click.option(
+    )
+    fail_on: tuple[str, ...] = _option(
         "--fail-on",
         multiple=True,
         callback=_listed,
         metavar="WORDS",
         help="Exit with 1 if cells of the baseline became worse, expired, unsupported, unknown or changed. "
         "With --run: exit with 1 for findings of at least this severity: critical, error, warning or info.",
-    ),
-    click.option(
+    )
+    coverage_report: bool = _option(
         "--coverage-report", is_flag=True, help="How many of all model types work, why the others don't, what is new."
-    ),
-    click.option(
+    )
+    calibration: bool = _option(
         "--calibration",
         is_flag=True,
         help="How often the predictions that were stored before runs were right, by target and by rule.",
-    ),
-    click.option(
+    )
+    previous: Path | None = _option(
         "--previous", type=_FILE, metavar="FILE.json", help="The coverage report to compare with; default: the last."
-    ),
-    click.option(
+    )
+    fail_under: float | None = _option(
         "--fail-under",
         type=click.FloatRange(0, 100),
         callback=_a_number,
         metavar="PERCENT",
         help="Exit code 1 where fewer of the types that can be built passed.",
-    ),
-    click.option(
+    )
+    backlog: str | None = _option(
         "--backlog",
         metavar="TARGET",
         help="Operators that stand between model types and a target, those that unlock most first.",
-    ),
-    click.option(
+    )
+    targets: tuple[str, ...] = _option(
         "--targets",
         multiple=True,
         callback=_listed,
         help="Columns of the matrix (default all), or targets of the coverage (default cpu), separated by commas.",
-    ),
-    click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True),
-    click.option("--place", is_flag=True, help="Say which device each model goes on, by memory, speed and rules."),
-    click.option(
+    )
+    format_: str = _option("--format", type=click.Choice(FORMATS), default="table", show_default=True)
+    place: bool = _option(
+        "--place", is_flag=True, help="Say which device each model goes on, by memory, speed and rules."
+    )
+    pin: tuple[str, ...] = _option(
         "--pin", multiple=True, metavar="MODEL=DEVICE", help="With --place: put this model on this device only."
-    ),
-    click.option("--forbid", multiple=True, metavar="MODEL=DEVICE", help="With --place: not on this device."),
-    click.option(
+    )
+    forbid: tuple[str, ...] = _option(
+        "--forbid", multiple=True, metavar="MODEL=DEVICE", help="With --place: not on this device."
+    )
+    inventory: tuple[Path, ...] = _option(
         "--inventory",
         multiple=True,
         type=_FILE,
         metavar="FILE.json",
         help="With --place: the devices of this machine, from python -m hardware list --format json. Repeatable.",
-    ),
-    click.option("--in-turn", is_flag=True, help="With --place: models run one after the other, not all at once."),
-    click.option("--bundle", type=_FILE, metavar="FILE.zip", help="Pack the suites with a run.py, to run elsewhere."),
-    click.option(
+    )
+    in_turn: bool = _option(
+        "--in-turn", is_flag=True, help="With --place: models run one after the other, not all at once."
+    )
+    bundle: Path | None = _option(
+        "--bundle", type=_FILE, metavar="FILE.zip", help="Pack the suites with a run.py, to run elsewhere."
+    )
+    web_page: Path | None = _option(
         "--web-page",
         type=_FILE,
         metavar="FILE.zip",
         help="Make a page of one model on webgpu or webnn, to open on another device: it runs the checks there.",
-    ),
-    click.option("--serve", is_flag=True, help="With --web-page: serve the page on 127.0.0.1 until Ctrl-C."),
-    click.option("--check", "check_folder", type=_FOLDER, help="Say what regenerating would change (exit code 1)."),
-    click.option("--update", "update_folder", type=_FOLDER, help="Regenerate what changed in a folder of suites."),
-    click.option(
+    )
+    serve: bool = _option("--serve", is_flag=True, help="With --web-page: serve the page on 127.0.0.1 until Ctrl-C.")
+    check_folder: Path | None = _option(
+        "--check", type=_FOLDER, help="Say what regenerating would change (exit code 1)."
+    )
+    update_folder: Path | None = _option(
+        "--update", type=_FOLDER, help="Regenerate what changed in a folder of suites."
+    )
+    verify: str | None = _option(
         "--verify",
         is_flag=False,
         flag_value="",
         metavar="[DIR]",
         help="Does each suite compile, get collected, pass on CPU, and fail when its model is broken? Of a selection "
         "those alone are written that do; without one it says so of the suites in DIR, or in --output-dir.",
-    ),
-    click.option(
+    )
+    mesh: str | None = _option(
         "--mesh",
         metavar="SPLIT",
         help="Plan one model over several devices and check the split with torch.distributed: data=2,tensor=2, "
         "pipeline=2, or auto, the fewest devices that it fits.",
-    ),
-    click.option(
+    )
+    upstream: Path | None = _option(
         "--upstream",
         type=_FOLDER_THAT_IS_THERE,
         metavar="CHECKOUT",
         help="Run transformers' own tests of the models, from a checkout of the installed version: a second opinion, "
         "which makes no level.",
-    ),
-    click.option("--debug", is_flag=True, help="Show tracebacks."),
-)
-
-
-def with_options(command: _Command) -> _Command:
-    """The command with all options, in the order in which help shows them."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-class Options:
-    """The command line, by the names of its options."""
-
-    models: tuple[str, ...]
-    priority: str | None
-    architectures: tuple[str, ...]
-    config: Path | None
-    update_expected: bool
-    devices: tuple[str, ...]
-    tasks: tuple[str, ...]
-    dims: str
-    allow_tiny: bool
-    precisions: tuple[str, ...]
-    select: tuple[str, ...]
-    skip: tuple[str, ...]
-    shard: str | None
-    list_cells: bool
-    explain: str | None
-    run: bool
-    timeout: float | None
-    jobs: int | None
-    resume: bool
-    refresh: bool
-    dry_run: bool
-    distributed: str | None
-    address: str | None
-    allow_fallback: bool
-    force: bool
-    output_dir: Path
-    evidence: Path
+    )
+    debug: bool = _option("--debug", is_flag=True, help="Show tracebacks.")
     remote: Address | None = None
-    report_dir: Path
-    template_dir: Path | None
-    no_redact: bool
-    machine: str
-    host: str | None
-    host_python: str
-    host_checkpoints: tuple[str, ...]
-    host_patience: float
-    list_devices: bool
-    hardware_compatibility: bool
-    by: str | None
-    baseline: Path | None
-    fail_on: tuple[str, ...]
-    coverage_report: bool
-    calibration: bool
-    previous: Path | None
-    fail_under: float | None
-    backlog: str | None
-    targets: tuple[str, ...]
-    format_: str
-    place: bool
-    pin: tuple[str, ...]
-    forbid: tuple[str, ...]
-    inventory: tuple[Path, ...]
-    in_turn: bool
-    bundle: Path | None
-    web_page: Path | None
-    serve: bool
-    check_folder: Path | None
-    update_folder: Path | None
-    verify: str | None
-    mesh: str | None
-    upstream: Path | None
-    debug: bool
-    pytest_arguments: Sequence[str]
+    pytest_arguments: Sequence[str] = ()
 
     def __init__(self, **values: object) -> None:
-        self.__dict__.update(values)
+        self.__dict__.update(dict.fromkeys(_OPTIONS), **values)
         if isinstance(place := values.get("evidence"), Address):
             self.evidence, self.remote = split_place(place)
+
+    def first_given(self, *options: str) -> str:
+        """The first of these options (`--run`) that says something else than it does by default; empty where none."""
+        for option in options:
+            name = _ATTRIBUTES[option]
+            value = getattr(self, name)
+            if value not in (None, (), _OPTIONS[name].keywords.get("default")) and value is not False:
+                return option
+        return ""
 
     @property
     def precision(self) -> str:
@@ -398,3 +375,14 @@ class Options:
         if not chosen and not folder.is_dir():
             raise BrokenInput(f"{folder} is no folder of suites", fix="Name the folder that --output-dir wrote to.")
         return None if chosen else folder
+
+
+_OPTIONS = {name: one for name, one in vars(Options).items() if isinstance(one, functools.partial)}
+_ATTRIBUTES = {option: name for name, one in _OPTIONS.items() for option in one.args}
+
+
+def with_options(command: _Command) -> _Command:
+    """The command with all options, in the order in which help shows them."""
+    for name, one in reversed(_OPTIONS.items()):
+        command = one(name)(command)
+    return command

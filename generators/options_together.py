@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.evidence_place import no_writing_there
 
@@ -10,55 +12,95 @@ from .options import Options
 SEVERITIES = ("critical", "error", "warning", "info")
 """The grades of findings, from worst to mildest."""
 
+_NEEDS = (
+    (
+        ("--targets",),
+        ("--hardware-compatibility", "--coverage-report"),
+        "A device to run on is --device.",
+    ),
+    (("--previous", "--fail-under"), ("--coverage-report",), "Add --coverage-report."),
+    (("--pin", "--forbid", "--inventory", "--in-turn"), ("--place",), "Add --place."),
+    (("--serve",), ("--web-page",), "Add --web-page page.zip."),
+    (("--distributed",), ("--run",), "Add --run; to pack suites for a lab there is --bundle."),
+    (("--host-checkpoint",), ("--host",), "A folder of this machine is a --model."),
+    (("--no-redact",), ("--run", "--refresh", "--upstream"), "Nothing else writes evidence."),
+    (("--resume",), ("--run", "--refresh"), "Add one of them."),
+    (("--dry-run",), ("--refresh",), "Add --refresh; --list shows what --run would do."),
+)
+"""Options that make no sense without one of some others, and what to do."""
+
+_SUITES = ("--run", "--bundle", "--config", "--list", "--explain", "--check", "--update", "--upstream")
+_ALONE = (
+    (
+        "--web-page",
+        _SUITES,
+        "makes a page, and {} is something else",
+        "Ask for one of them; a page runs its checks where somebody opens it.",
+    ),
+    (
+        "--mesh",
+        (*_SUITES, "--web-page", "--verify", "--priority", "--architectures", "--tasks", "--dims", "--allow-tiny"),
+        "is a job of its own, and {} belongs to another",
+        "Ask for one of them; --mesh goes with --model, --device, --precision and --timeout.",
+    ),
+)
+"""Options that do one thing and nothing beside it: a page is made of one cell and runs elsewhere; a split model is no
+suite's model, and gives no evidence."""
+
+_PRINTED = (
+    *("--hardware-compatibility", "--coverage-report", "--calibration", "--dry-run", "--backlog", "--place"),
+    *("--mesh", "--list-devices"),
+)
+_JOBS = (
+    *("--hardware-compatibility", "--coverage-report", "--calibration", "--backlog", "--refresh", "--mesh"),
+    *("--list-devices", "--place"),
+)
+_OF_NODES = {
+    "--jobs": "how many cells run at a time is what a node's resources say",
+    "--machine": "each node names its own machine",
+    "--no-redact": "nodes take out names before they send anything",
+}
+"""What nodes of a cluster say themselves."""
+
 
 def refuse_together(asked: Options, *, format_given: bool, address_given: bool = False) -> None:
     """Raises `UsageError` for options that don't go together; `format_given` and `address_given`
     say that `--format` and `--address` were, on the command line."""
-    tables = asked.hardware_compatibility or asked.coverage_report
     if format_given:
         _refuse_format(asked)
     _refuse_two_jobs(asked)
     if asked.remote and (asked.run or asked.upstream or asked.web_page or (asked.refresh and not asked.dry_run)):
         raise no_writing_there(asked.remote, "python run_test_generation.py …")
-    if asked.targets and not tables:
-        raise UsageError(
-            "--targets goes with --hardware-compatibility or --coverage-report", fix="A device to run on is --device."
-        )
     _refuse_beside_a_threshold(asked)
-    if (asked.previous or asked.fail_under is not None) and not asked.coverage_report:
-        raise UsageError("--previous and --fail-under go with --coverage-report", fix="Add --coverage-report.")
+    for options, needed, fix in _NEEDS:
+        if asked.first_given(*options) and not asked.first_given(*needed):
+            verb = "goes" if len(options) == 1 else "go"
+            raise UsageError(f"{_in_words(options, 'and')} {verb} with {_in_words(needed, 'or')}", fix=fix)
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
-    if (asked.pin or asked.forbid or asked.inventory or asked.in_turn) and not asked.place:
-        raise UsageError("--pin, --forbid, --inventory and --in-turn go with --place", fix="Add --place.")
-    _refuse_beside_a_page(asked)
-    _refuse_beside_a_cluster(asked, address_given=address_given)
-    _refuse_beside_a_host(asked)
-    _refuse_beside_a_mesh(asked)
-    if asked.no_redact and not (asked.run or asked.refresh or asked.upstream):
-        raise UsageError("--no-redact goes with --run, --refresh or --upstream", fix="Nothing else writes evidence.")
-    if asked.resume and not (asked.run or asked.refresh):
-        raise UsageError("--resume goes with --run or --refresh", fix="Add one of them.")
-    if asked.dry_run and not asked.refresh:
-        raise UsageError("--dry-run goes with --refresh", fix="Add --refresh; --list shows what --run would do.")
+    for option, others, said, fix in _ALONE:
+        if asked.first_given(option) and (other := asked.first_given(*others)):
+            raise UsageError(f"{option} {said.format(other)}", fix=fix)
+    if address_given and not asked.distributed:
+        raise UsageError("--address goes with --distributed", fix="Add --distributed ray.")
+    if asked.distributed and (other := asked.first_given(*_OF_NODES)):
+        raise UsageError(f"{other} doesn't go with --distributed", why=_OF_NODES[other], fix="Leave it out.")
+    if asked.host:
+        _refuse_beside_a_host(asked)
     if asked.update_expected and not (asked.config and asked.run):
         raise UsageError("--update-expected goes with --config FILE and --run", fix="Add what is missing.")
 
 
+def _in_words(words: Sequence[str], last: str) -> str:
+    """`one, two and three`."""
+    return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
 def _refuse_format(asked: Options) -> None:
     """What is printed has formats of its own; what is done, and told in lines, is told as JSON too."""
-    printed = asked.hardware_compatibility or asked.coverage_report or asked.explain or asked.calibration
-    printed = printed or asked.dry_run or asked.backlog or asked.place or asked.mesh is not None or asked.list_devices
-    if printed:
+    if asked.explain or asked.first_given(*_PRINTED):
         return
-    made = {
-        "--bundle": asked.bundle,
-        "--web-page": asked.web_page,
-        "--refresh": asked.refresh,
-        "--upstream": asked.upstream,
-    }
-    other = next((name for name, given in made.items() if given), None)
-    if other:
+    if other := asked.first_given("--bundle", "--web-page", "--refresh", "--upstream"):
         raise UsageError(f"--format doesn't go with {other}", fix="Leave it out.")
     if asked.format_ not in ("table", "text", "json"):
         raise UsageError(
@@ -69,62 +111,18 @@ def _refuse_format(asked: Options) -> None:
         )
 
 
-def _refuse_beside_a_page(asked: Options) -> None:
-    """A page is made of one cell and of nothing else, and runs elsewhere."""
-    if asked.serve and not asked.web_page:
-        raise UsageError("--serve goes with --web-page", fix="Add --web-page page.zip.")
-    beside = {
-        "--run": asked.run,
-        "--bundle": asked.bundle,
-        "--config": asked.config,
-        "--list": asked.list_cells,
-        "--explain": asked.explain is not None,
-        "--check": asked.check_folder,
-        "--update": asked.update_folder,
-        "--upstream": asked.upstream,
-    }
-    other = next((name for name, given in beside.items() if given), None)
-    if asked.web_page and other:
-        raise UsageError(
-            f"--web-page makes a page, and {other} is something else",
-            fix="Ask for one of them; a page runs its checks where somebody opens it.",
-        )
-
-
-def _refuse_beside_a_cluster(asked: Options, *, address_given: bool) -> None:
-    """Nodes say themselves which machine they are and how much they do at a time."""
-    if address_given and not asked.distributed:
-        raise UsageError("--address goes with --distributed", fix="Add --distributed ray.")
-    if asked.distributed and not asked.run:
-        raise UsageError(
-            "--distributed goes with --run", fix="Add --run; to pack suites for a lab there is --bundle."
-        )
-    beside = {
-        "--jobs": (asked.jobs, "how many cells run at a time is what a node's resources say"),
-        "--machine": (asked.machine, "each node names its own machine"),
-        "--no-redact": (asked.no_redact, "nodes take out names before they send anything"),
-    }
-    wrong = next(((name, why) for name, (given, why) in beside.items() if given), None)
-    if asked.distributed and wrong:
-        raise UsageError(f"{wrong[0]} doesn't go with --distributed", why=wrong[1], fix="Leave it out.")
-
-
 def _refuse_beside_a_host(asked: Options) -> None:
     """Another machine runs suites, or says what it has; all else is done here."""
-    if not asked.host:
-        if asked.host_checkpoints:
-            raise UsageError("--host-checkpoint goes with --host", fix="A folder of this machine is a --model.")
-        return
-    others = {
-        "--distributed": asked.distributed,
-        "--refresh": asked.refresh,
-        "--upstream": asked.upstream,
-        "--hardware-compatibility": asked.hardware_compatibility,
-        "--coverage-report": asked.coverage_report,
-        "--web-page": asked.web_page,
-    }
-    other = next((name for name, given in others.items() if given), None)
-    if other or not (asked.run or asked.list_devices or asked.list_cells):
+    elsewhere = (
+        "--distributed",
+        "--refresh",
+        "--upstream",
+        "--hardware-compatibility",
+        "--coverage-report",
+        "--web-page",
+    )
+    other = asked.first_given(*elsewhere)
+    if other or not asked.first_given("--run", "--list-devices", "--list"):
         raise UsageError(
             f"--host doesn't go with {other}" if other else "--host goes with --run, --list or --list-devices",
             fix="Ask for that without --host.",
@@ -135,33 +133,6 @@ def _refuse_beside_a_host(asked: Options) -> None:
         raise UsageError(
             "what follows -- is for pytest here, and doesn't go with --host",
             fix="--select and --skip choose cells; --timeout and --jobs are passed.",
-        )
-
-
-def _refuse_beside_a_mesh(asked: Options) -> None:
-    """A mesh is planned and checked alone: a split model is no suite's model, and gives no evidence."""
-    beside = {
-        "--run": asked.run,
-        "--bundle": asked.bundle,
-        "--web-page": asked.web_page,
-        "--config": asked.config,
-        "--list": asked.list_cells,
-        "--explain": asked.explain is not None,
-        "--check": asked.check_folder,
-        "--update": asked.update_folder,
-        "--verify": asked.verify is not None,
-        "--upstream": asked.upstream,
-        "--priority": asked.priority,
-        "--architectures": asked.architectures,
-        "--tasks": asked.tasks,
-        "--dims": asked.dims != "tiny",
-        "--allow-tiny": asked.allow_tiny,
-    }
-    other = next((name for name, given in beside.items() if given), None)
-    if asked.mesh is not None and other:
-        raise UsageError(
-            f"--mesh is a job of its own, and {other} belongs to another",
-            fix="Ask for one of them; --mesh goes with --model, --device, --precision and --timeout.",
         )
 
 
@@ -197,18 +168,9 @@ def _refuse_beside_a_threshold(asked: Options) -> None:
 
 def _refuse_two_jobs(asked: Options) -> None:
     """What is printed of everything is printed alone, and of no device in particular; of models only the matrix."""
-    jobs = {
-        "--hardware-compatibility": asked.hardware_compatibility,
-        "--coverage-report": asked.coverage_report,
-        "--calibration": asked.calibration,
-        "--backlog": bool(asked.backlog),
-        "--refresh": asked.refresh,
-        "--mesh": asked.mesh is not None,
-        "--list-devices": asked.list_devices,
-        "--place": asked.place,
-        "--run": asked.run and asked.place,
-    }
-    wanted = [name for name, is_asked in jobs.items() if is_asked]
+    wanted = [one for one in _JOBS if asked.first_given(one)]
+    if asked.run and asked.place:
+        wanted.append("--run")
     if len(wanted) > 1:
         raise UsageError(f"{wanted[0]} and {wanted[1]} are two jobs", fix="Ask for one of them.")
     whole = [name for name in wanted if name in ("--hardware-compatibility", "--calibration", "--backlog")]

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from generators.compatibility.facts import facts_here
-from generators.compatibility.precisions import computing, not_computed
 from generators.compatibility.rules import RuleSet, predict
 from generators.compatibility.selection import Selection, select
 from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
+from generators.compatibility.vocabulary import computing, not_computed
 from generators.models.given import GivenRecipe
 from generators.planned_suite import PlannedSuite as PlannedSuite
 from generators.profile import Profile
-from generators.suites.render import render
-from generators.suites.render_given import render_given
+from generators.suites.render import render, render_given
 from hardware.backends.factory import backend_class, resolve_target
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo

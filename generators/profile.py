@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.derivation.on_demand import derive_checkpoint, recipe_for
-from generators.models.classifier import Classification, classify
+from generators.derivation.on_demand import derive_checkpoint, derive_given, derive_real_widths, recipe_for
+from generators.models.classifier import Classification, classify, kind_of
 from generators.models.given import GivenRecipe
 from generators.models.libraries import lacking
 from generators.models.recipe import Recipe
-from generators.models.sources import kind_of
 from hardware.cell import model_of_weights
 from hardware.errors import ModelError, ModelMissing, echo
 
@@ -69,54 +69,38 @@ def profile_of(
     brought = kind_of(name)
     if brought:
         return _brought(name, brought, task, classification)
+    known_type = classification.model == classification.model_type and classification.path is None
     if dims == "real":
-        return _at_real_widths(name, task, classification)
+        return _at_real_widths(name, task, classification, known_type=known_type)
+    made = functools.partial(Profile, asked=name, classification=classification)
     if classification.path is not None:
         folder = Path(classification.path)
         if any(folder.glob("*.safetensors")):
             recipe = derive_checkpoint(folder)
             _check_task(task, recipe.task, name)
-            return Profile(
-                asked=name,
-                cell_model=model_of_weights(checkpoint_slug(name), str(recipe.weights_hash)),
-                classification=classification,
-                recipe=recipe,
-                folder=folder,
-                note="; ".join(recipe.remarks),
-            )
-    known_type = classification.model == classification.model_type and classification.path is None
+            model = model_of_weights(checkpoint_slug(name), str(recipe.weights_hash))
+            return made(cell_model=model, recipe=recipe, folder=folder, note="; ".join(recipe.remarks))
     recipe = recipe_for(classification.model_type, task)
     missing = "" if known_type else why_missing(name, revision, classification)
     if missing and not allow_tiny:
-        return Profile(
-            asked=name,
-            cell_model=checkpoint_slug(name),
-            classification=classification,
-            recipe=recipe,
-            missing=missing,
-        )
+        return made(cell_model=checkpoint_slug(name), recipe=recipe, missing=missing)
     told = f"--allow-tiny: a tiny {classification.model_type} runs and says nothing of {echo(name)}; {missing}"
-    return Profile(
-        asked=name,
+    return made(
         cell_model=classification.model_type,
-        classification=classification,
         recipe=recipe,
         stands_in_for="" if known_type else name,
         note=lacking(recipe.library) if known_type else told,
     )
 
 
-def _at_real_widths(name: str, task: str | None, classification: Classification) -> Profile:
-    from generators.derivation.child import derive_in_child
-
-    known_type = classification.model == classification.model_type and classification.path is None
+def _at_real_widths(name: str, task: str | None, classification: Classification, *, known_type: bool) -> Profile:
     if classification.path is None and not known_type:
         raise ModelMissing(
             f"the real widths of {echo(name)} are not known",
             why="its config.json is not here",
             fix=f"Fetch it with: hf download {name} config.json",
         )
-    recipe = derive_in_child("real-dimensions", classification.path or classification.model_type, task)
+    recipe = derive_real_widths(classification.path or classification.model_type, task)
     stands_in = f"a model with {recipe.dimensions} and random weights runs and says nothing of the weights of {name}."
     return Profile(
         asked=name,
@@ -129,9 +113,7 @@ def _at_real_widths(name: str, task: str | None, classification: Classification)
 
 
 def _brought(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
-    from generators.derivation.child import given_in_child
-
-    recipe = given_in_child(kind, name)
+    recipe = derive_given(kind, name)
     _check_task(task, recipe.task, name)
     runs = f"{name} is your own code: it was run to make this suite, and runs again with each of its checks"
     half = f"{name} computes in {recipe.computes_in}, and is tested in that precision"

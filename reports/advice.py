@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.operators.covered import coverage
+from generators.compatibility.operators.table import coverage
 from generators.compatibility.verdict import Level, Verdict
 from generators.compatibility.vocabulary import vocabulary
 from hardware.cell import Cell

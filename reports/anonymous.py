@@ -18,9 +18,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from generators.models.classifier import GRAPH_SUFFIXES
 from generators.models.libraries import known_types
 from generators.models.recipe import SHIPPED
-from generators.models.sources import GRAPH_SUFFIXES
 from generators.profile import checkpoint_slug
 from hardware.backends.factory import built_in_targets
 from hardware.cell import PRECISIONS, Cell

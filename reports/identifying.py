@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from generators.compatibility.operators.covered import coverage
 from generators.compatibility.operators.named import last_way, operators_named
+from generators.compatibility.operators.table import coverage
 from hardware.errors import UsageError
 from hardware.evidence.error_types import current_name, facts_of_error_types
 from hardware.target import Target

@@ -7,7 +7,7 @@ import sys
 import click
 
 from generators.compatibility.judged import Judged, judged_in
-from generators.compatibility.matrix_now import current_matrix
+from generators.compatibility.matrix import current_matrix
 from generators.options import Options
 from generators.profile import checkpoint_slug
 from generators.project.reading import read_project

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.memory.estimate import MemoryEstimate, parse_size
-from generators.compatibility.memory.fit import Fit, Room, fit
+from generators.compatibility.memory import Fit, MemoryEstimate, Room, fit, parse_size
 from generators.compatibility.selection import LAST_RESORT
 from generators.derivation.memory_answer import memory_answer
 from generators.models.classifier import classify

@@ -8,21 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generators.compatibility.facts import facts_here
+from generators.compatibility.imported import second_opinions
 from generators.compatibility.judge import judge, strongest_of
 from generators.compatibility.rules import load_rules, predict
-from generators.compatibility.second_opinion import second_opinions
 from generators.compatibility.selection import Suggestion, select, suggest
 from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
-from generators.derivation.child import given_in_child
-from generators.derivation.on_demand import check_checkpoint
+from generators.derivation.on_demand import check_checkpoint, derive_given
 from generators.models.architectures import UNKNOWN
 from generators.models.checkpoint import read_checkpoint
-from generators.models.classifier import Classification, classify
+from generators.models.classifier import Classification, classify, kind_of
 from generators.models.given import GivenRecipe
 from generators.models.recipe import Recipe
-from generators.models.refusal import Refusal
-from generators.models.sources import kind_of
-from generators.models.store import load_recipe, refusal_of, stored_recipes
+from generators.models.store import Refusal, load_recipe, refusal_of, stored_recipes
 from generators.profile import checkpoint_slug, why_missing
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell, model_of_weights
@@ -209,7 +206,7 @@ def _files_of(name: str, found: Classification) -> _Files:
 def _graph_file(name: str, found: Classification) -> _Files:
     slug = checkpoint_slug(Path(name).name)
     try:
-        recipe = given_in_child("graph", name)
+        recipe = derive_given("graph", name)
     except (BrokenInput, ModelError) as error:
         return _Files(cell_model=slug, known=found, refused=error)
     return _Files(

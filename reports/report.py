@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from generators.compatibility.second_opinion import SecondOpinion
+from generators.compatibility.imported import SecondOpinion
 from generators.project.finding import ProjectOutcome
 from hardware.evidence.history import History
 from hardware.evidence.record import CheckLine, Outcome, RunLine

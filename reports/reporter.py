@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.flaky import flaky_cells
-from generators.compatibility.second_opinion import SecondOpinion, second_opinions
+from generators.compatibility.expiry import flaky_cells
+from generators.compatibility.imported import SecondOpinion, second_opinions
 from generators.compatibility.verdict import Reason, Verdict
 from hardware.cell import Cell, label_of
 from hardware.errors import HwCompatError, UsageError, echo
@@ -357,7 +357,7 @@ class HardwareCompatibilityReporter:
     def matrix(self) -> Matrix:
         """The matrix with what the evidence shows."""
         from generators.compatibility.judged import judged_of
-        from generators.compatibility.matrix_now import current_matrix
+        from generators.compatibility.matrix import current_matrix
 
         inventory = self.inventory()
         return current_matrix(judged_of(self.latest, inventory, self.own_limits), inventory, timestamp=now())

@@ -39,7 +39,7 @@ from .run_table import run_text
 from .wording import reason_text
 
 if TYPE_CHECKING:
-    from generators.project.project_run import ProjectRun
+    from generators.project.planning import ProjectRun
     from hardware.detection import HardwareInfo
 
 

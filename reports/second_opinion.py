@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from generators.compatibility.second_opinion import SecondOpinion, disagreements
+from generators.compatibility.imported import SecondOpinion, disagreements
 from generators.compatibility.verdict import Verdict
 from hardware.evidence.record import Outcome
 from hardware.plain_text import one_line

@@ -11,9 +11,8 @@ from hardware.plain_text import WIDTH, json_text, labelled, printable
 if TYPE_CHECKING:
     from generators.compatibility.rules import RuleSet
     from generators.plan import PlannedSuite
-    from generators.suites.compare import FolderState
-    from generators.suites.publish import Publication
-    from generators.suites.verified import Verification
+    from generators.suites.files import FolderState
+    from generators.suites.verify import Publication, Verification
 
 
 def cells_text(planned: Sequence[PlannedSuite], format_: str) -> str:

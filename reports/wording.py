@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.levels import level_rules
+from generators.compatibility.grade import level_rules
 from generators.compatibility.verdict import Basis, Fault, Reason, Verdict
 from hardware.evidence.error_types import facts_of_error_types
 from hardware.plain_text import one_line

@@ -30,8 +30,7 @@ def _recipe(folder: Path) -> Sequence[Write]:
 
 
 def _refusals(folder: Path) -> Sequence[Write]:
-    from generators.models.refusal import Obstacle, Refusal
-    from generators.models.store import keep_refusal
+    from generators.models.store import Obstacle, Refusal, keep_refusal
 
     refusal = Refusal(model_type="bert", task="x", obstacle=Obstacle.NOT_DERIVED, reason="r" * 20_000)
     keep_refusal("gpt2", "x", Refusal(model_type="gpt2", task="x", obstacle=Obstacle.NOT_DERIVED, reason="r"), folder)

@@ -18,15 +18,15 @@ import click
 import torch
 
 from benchmarks.memory.allocator import peak_while, storage_bytes
-from generators.compatibility.memory.estimate import MemoryRequest
+from generators.compatibility.memory import MemoryRequest
 from generators.derivation.building import class_of
 from generators.derivation.memory.asked import _estimate, _Subject, _subject
-from generators.derivation.memory.estimate import built
-from generators.derivation.memory.steps import dtype_of, prepared, run
+from generators.derivation.memory.estimate import built, dtype_of, run
 from generators.derivation.real_dims import start
 from generators.models.inputs import make_inputs, placeholders
 from generators.models.priority import types_of_priority
 from hardware.garbage import uncollected
+from hardware.model.calls import in_dtype
 from hardware.model.tensors import to_tensors
 
 _SEED = 26
@@ -61,7 +61,7 @@ def measured(model: Any, subject: _Subject, request: dict[str, Any], device: str
 
     `workspace` are bytes that stay when the request is over, and belong to no model: cuBLAS's.
     """
-    model = prepared(model, request["mode"], request["precision"])
+    model = in_dtype(model, dtype_of(request["precision"])).train(request["mode"] == "training")
     model.zero_grad(set_to_none=True)
     length = max(request["length"] - placeholders(subject.specs), 4)
     arrays = make_inputs(subject.specs, 0, [length] * request["batch"])

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from generators.compatibility.memory.estimate import MemoryRequest
+from generators.compatibility.memory import MemoryRequest
 from generators.derivation.building import build
-from generators.derivation.memory.estimate import Skeleton, built, skeleton_of
+from generators.derivation.memory.estimate import Skeleton, built
 from generators.derivation.memory.workspace import on_processor
 from hardware.evidence.versions import versions_of
 
@@ -38,7 +38,7 @@ def write_points(points: list[Point], path: Path) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _skeleton(model: str) -> Skeleton:
-    return skeleton_of(*json.loads(model))
+    return Skeleton(lambda: build(*json.loads(model)))
 
 
 @functools.lru_cache(maxsize=1)

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from generators.derivation.building import build
-from generators.derivation.memory.estimate import built
-from generators.derivation.memory.steps import dtype_of, prepared, run
+from generators.derivation.memory.estimate import built, dtype_of, run
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
+from hardware.model.calls import in_dtype
 from hardware.model.tensors import to_tensors
 
 from .allocator import peak_while, storage_bytes
@@ -53,7 +53,7 @@ class _TooSlow(Exception):
 
 def measured(model: torch.nn.Module, request: Request) -> tuple[int, list[str]]:
     """Bytes at the peak of one request, weights and inputs included, and the operators that it came in."""
-    model = prepared(model, request["mode"], request["precision"])
+    model = in_dtype(model, dtype_of(request["precision"])).train(request["mode"] == "training")
     model.zero_grad(set_to_none=True)
     arrays = make_inputs(request["inputs"], 0, [request["length"]] * request["batch"], _Quick())
     tensors = to_tensors(arrays, "cpu", dtype_of(request["precision"]))

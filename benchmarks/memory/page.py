@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from generators.compatibility.calibration.held_out import is_held_out
-from generators.compatibility.memory.estimate import MemoryEstimate
-from generators.compatibility.memory.fit import Room, fit
+from generators.compatibility.memory import MemoryEstimate, Room, fit
 from generators.derivation.memory_answer import memory_answer
 from generators.models.classifier import classify
 from hardware.errors import ModelError

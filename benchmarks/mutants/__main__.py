@@ -16,8 +16,7 @@ import click
 from generators.derivation.on_demand import recipe_for
 from generators.models.store import stored_recipes
 from generators.mutants.operators import OPERATORS
-from generators.suites.render import render
-from generators.template_folder import TEMPLATES
+from generators.suites.render import TEMPLATES, render
 from hardware.backends._torch import TorchBackend
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell

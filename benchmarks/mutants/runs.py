@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generators.mutants.made import Made
+from generators.mutants.anatomy import SMALLEST_CHANGE
 from generators.mutants.operators import CONTROL
-from generators.mutants.order import Order
-from generators.mutants.outcome import Judgement, judge_clean, judge_mutant
-from generators.mutants.probe import SMALLEST_CHANGE
+from generators.mutants.orders import Judgement, Made, Order, judge_clean, judge_mutant
 from generators.mutants.rounds import run_round
 from hardware.testing.runner import Limits
 from hardware.testing.suite_file import SuiteFile

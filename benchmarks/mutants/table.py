@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from generators.mutants.operators import OPERATORS
-from generators.mutants.outcome import Status
+from generators.mutants.orders import Status
 
 from .runs import Result
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from generators.compatibility.operators.table import Section, Table, table_of, write_table
+from generators.compatibility.operators.table import Section, Table, table_of
 
 from .runs import TARGETS
+from .writing import with_section, write_table
 
 
 @click.group()
@@ -122,8 +123,7 @@ def today() -> str:
 
 def keep(target: str, section: Section) -> None:
     """Put a section into a target's table, and say how much it knows."""
-    table = (table_of(target) or Table(target=target, sections=())).with_section(section)
-    write_table(table)
+    write_table(with_section(table_of(target) or Table(target=target, sections=()), section))
     table_of.cache_clear()
     click.echo(f"{target}, {section.kind}: {len(section.supported)} run, {len(section.missing)} don't")
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import click
 
-from generators.compatibility.operators.calls import NODES
-from generators.compatibility.operators.named import operators_named
+from generators.compatibility.operators.named import NODES, operators_named
 from generators.derivation.building import build
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe

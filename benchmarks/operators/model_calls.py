@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
-import importlib
 import json
-import multiprocessing
-import os
-import resource
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
-from multiprocessing.connection import Connection
 from typing import Any
 
 import click
 
-from generators.compatibility.operators.calls import FILE
+from generators.compatibility.operators.named import FILE
+from generators.derivation.many import in_children
 from generators.derivation.operator_calls import Call
+from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
 from generators.models.store import stored_recipes
 from hardware.whole_file import write_whole
 
 MOST_EXAMPLES = 4
 TIMEOUT_S = 120.0
-MEMORY_BYTES = 6 * 2**30
-_NEEDED = ("torch", "torch._dynamo", "transformers.modeling_utils", "generators.derivation.real_operators")
+_SEED = 0
 
 
 def record_all() -> None:
@@ -37,44 +31,31 @@ def record_all() -> None:
 
 def calls_of_all(recipes: Iterable[Recipe]) -> Iterator[tuple[str, list[Call]]]:
     """The calls of each model type; a type whose model can't be run is said and left out."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    for name in _NEEDED:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
-    for recipe in recipes:
-        answer = _in_child(recipe)
-        if isinstance(answer, str):
-            click.echo(f"{recipe.model_type}: {answer}", err=True)
+    for recipe, answer, lost in in_children(recipes, _calls, jobs=1, timeout_s=TIMEOUT_S):
+        if answer is None or "failure" in answer:
+            click.echo(f"{recipe.model_type}: {lost or (answer or {})['failure']}", err=True)
         else:
-            yield recipe.model_type, answer
+            yield recipe.model_type, [Call.from_dict(one) for one in answer["calls"]]
 
 
-def _in_child(recipe: Recipe) -> list[Call] | str:
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(recipe, theirs), daemon=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent do nothing that a child needs
-        process.start()
-    theirs.close()
+def _calls(recipe: Recipe) -> dict[str, Any]:
+    """How one forward pass of the tiny model calls torch's operators, or why it can't be run."""
+    import torch
+
+    from generators.derivation.building import build
+    from generators.derivation.measure import forward_pass
+    from generators.derivation.operator_calls import call_recorder
+
+    torch.set_num_threads(1)
+    torch.manual_seed(_SEED)
     try:
-        answer: list[Call] | str = ours.recv() if ours.poll(TIMEOUT_S) else f"no answer in {TIMEOUT_S:g} seconds"
-    except EOFError:
-        answer = "it ended without a word"
-    process.kill()
-    process.join()
-    return answer
-
-
-def _answer(recipe: Recipe, pipe: Connection) -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    from generators.derivation.real_operators import tiny_calls
-
-    try:
-        pipe.send(list(tiny_calls(recipe)))
+        model = build(recipe.config_class, recipe.model_class, recipe.config)
+        inputs = make_inputs(recipe.inputs, _SEED, recipe.recorded["lengths"])
+        with call_recorder() as recorder:
+            forward_pass(model, inputs)
     except Exception as error:  # whatever modelling code raises is the reason why this type has no calls
-        pipe.send(f"{type(error).__name__}: {error}"[:300])
+        return {"failure": f"{type(error).__name__}: {error}"[:300]}
+    return {"calls": [call.to_dict() for call in recorder.calls]}
 
 
 def write_examples(found: Iterable[tuple[str, list[Call]]]) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from generators.compatibility.calibration.held_out import is_held_out
 from generators.compatibility.operators import Section
-from generators.compatibility.operators.covered import GRAPHS, onnx_types
 from generators.compatibility.operators.named import operators_named
+from generators.compatibility.operators.table import GRAPHS, onnx_types
 from generators.models.recipe import Recipe
 from hardware.backends._web_placement import WHOLE
 from hardware.cell import Cell

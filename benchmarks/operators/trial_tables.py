@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 
 from generators.compatibility.operators import Section
-from generators.compatibility.operators.covered import EXPORTS
+from generators.compatibility.operators.table import EXPORTS
 from hardware.export.onnx import OPSET
 from hardware.whole_file import write_whole
 from hardware.workers import environment_of

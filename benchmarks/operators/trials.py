@@ -1,6 +1,6 @@
 """Graphs of one operator, tried on targets: what is exported, converted, taken and computed right.
 
-Each operator is called as tiny models call it (`generators/compatibility/operators/calls.py`). What a target does
+Each operator is called as tiny models call it (`generators/compatibility/operators/named.py`). What a target does
 with an operator by itself says nothing of how a compiler joins it with others.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import click
 import torch
 
-from generators.compatibility.operators.calls import recorded
+from generators.compatibility.operators.named import recorded
 from generators.derivation.operator_calls import Call
 from hardware.backends.base import Unsupported
 from hardware.evidence.record import Stage

@@ -7,10 +7,11 @@ are found when rules are loaded and not when somebody is given a wrong answer.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -18,52 +19,72 @@ from packaging.version import InvalidVersion, Version
 from .facts import Facts, Value
 
 
-class Condition(Protocol):
+class Condition(ABC):
     """One operator with its operand, held against one fact."""
-
-    def holds(self, value: Value) -> bool:
-        """Whether the fact fulfils it; never for a fact that isn't known."""
-
-    def overlaps(self, other: Condition) -> bool:
-        """Whether one fact could fulfil both."""
-
-    def covers(self, other: Condition) -> bool:
-        """Whether each fact that fulfils `other` fulfils this."""
 
     @property
     def impossible(self) -> str:
         """Why no fact could fulfil it; empty where one could."""
+        return ""
 
     @property
+    @abstractmethod
     def words(self) -> str:
         """What it asks of a fact, behind the fact's name: `is vision or audio`."""
+
+    @abstractmethod
+    def holds(self, value: Value) -> bool:
+        """Whether the fact fulfils it; never for a fact that isn't known."""
+
+    @abstractmethod
+    def covers(self, other: Condition) -> bool:
+        """Whether each fact that fulfils `other` fulfils this."""
+
+    def overlaps(self, other: Condition) -> bool:
+        """Whether one fact could fulfil both."""
+        return True
 
 
 When = Mapping[str, Condition]
 
 
 @dataclass(frozen=True)
-class Known:
+class Known(Condition):
     """`known = true`: the fact is there, whatever it says."""
 
-    impossible = ""
-    words = "is known"
+    @property
+    def words(self) -> str:
+        return "is known"
 
     def holds(self, value: Value) -> bool:
         return value is not None and value != () and value != ""
-
-    def overlaps(self, other: Condition) -> bool:
-        return True
 
     def covers(self, other: Condition) -> bool:
         return True
 
 
 @dataclass(frozen=True)
-class OneOf:
+class _OfWords(Condition):
+    values: frozenset[str]
+
+    operator: ClassVar[str]
+    how: ClassVar[tuple[str, str]]
+    """What stands before the words, and between them."""
+
+    @property
+    def impossible(self) -> str:
+        return "" if self.values else f"{self.operator} is empty"
+
+    @property
+    def words(self) -> str:
+        return f"{self.how[0]} {self.how[1].join(sorted(self.values))}"
+
+
+@dataclass(frozen=True)
+class OneOf(_OfWords):
     """`family = "vision"` or `family = {one_of = [...]}`: a text fact is one of these."""
 
-    values: frozenset[str]
+    operator, how = "one_of", ("is", " or ")
 
     def holds(self, value: Value) -> bool:
         return value in self.values
@@ -74,67 +95,37 @@ class OneOf:
     def covers(self, other: Condition) -> bool:
         return isinstance(other, OneOf) and other.values <= self.values
 
-    @property
-    def impossible(self) -> str:
-        return "" if self.values else "one_of is empty"
-
-    @property
-    def words(self) -> str:
-        return f"is {' or '.join(sorted(self.values))}"
-
 
 @dataclass(frozen=True)
-class Contains:
+class Contains(_OfWords):
     """`traits = {contains = ...}`: a list fact holds all of these."""
 
-    values: frozenset[str]
+    operator, how = "contains", ("has", " and ")
 
     def holds(self, value: Value) -> bool:
         return isinstance(value, tuple) and self.values <= set(value)
 
-    def overlaps(self, other: Condition) -> bool:
-        return True
-
     def covers(self, other: Condition) -> bool:
         return isinstance(other, Contains) and self.values <= other.values
 
-    @property
-    def impossible(self) -> str:
-        return "" if self.values else "contains is empty"
-
-    @property
-    def words(self) -> str:
-        return f"has {' and '.join(sorted(self.values))}"
-
 
 @dataclass(frozen=True)
-class AnyOf:
+class AnyOf(_OfWords):
     """`operators = {any_of = [...]}`: a list fact holds at least one of these."""
 
-    values: frozenset[str]
+    operator, how = "any_of", ("has", " or ")
 
     def holds(self, value: Value) -> bool:
         return isinstance(value, tuple) and not self.values.isdisjoint(value)
-
-    def overlaps(self, other: Condition) -> bool:
-        return True
 
     def covers(self, other: Condition) -> bool:
         if isinstance(other, Contains):
             return not self.values.isdisjoint(other.values)
         return isinstance(other, AnyOf) and other.values <= self.values
 
-    @property
-    def impossible(self) -> str:
-        return "" if self.values else "any_of is empty"
-
-    @property
-    def words(self) -> str:
-        return f"has {' or '.join(sorted(self.values))}"
-
 
 @dataclass(frozen=True)
-class Between:
+class Between(Condition):
     """`parameters = {at_least = ..., at_most = ...}`: a number fact lies in this closed range."""
 
     at_least: float
@@ -162,7 +153,7 @@ class Between:
 
 
 @dataclass(frozen=True)
-class Versions:
+class Versions(Condition):
     """`versions.torch = ">=2.9,<3"`: a package's version fits a specifier of PEP 440, or the release that it is a
     candidate of does: 2.9.0rc1 has the code of 2.9, though PEP 440 puts it before that."""
 

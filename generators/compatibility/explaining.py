@@ -10,10 +10,10 @@ from hardware.target import Target
 
 from .conditions import Condition
 from .facts import Facts, Value
-from .precisions import not_computed
 from .rule import Rule
 from .rules import Reasoning, RuleSet, combined, reason
 from .verdict import Level
+from .vocabulary import not_computed
 
 _CLOSEST = 3
 _FEW = 4

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
+from generators.models.classifier import Classification
 from generators.models.code_facts import code_facts
+from generators.models.given import GivenRecipe
 from generators.models.priority import openvino_exporters
 from generators.models.recipe import Recipe
 from hardware.backends.factory import declarations_of
@@ -20,43 +22,11 @@ from .operators import coverage
 
 Value = str | int | float | tuple[str, ...] | None
 
-TEXT_FIELDS = (
-    *("model_type", "family", "architecture", "task", "precision", "platform"),
-    *("decodes", "cache", "traced", "step_traced", "exporter", "onnx_export"),
-)
-LIST_FIELDS = (
-    *("traits", "operators", "operators_missing", "trace_operators", "host_functions", "senses"),
-    "onnx_operators",
-)
-NUMBER_FIELDS = (
-    "parameters",
-    "memory_bytes",
-    "padding_error",
-    "mask_heard",
-    "float32_error",
-    "bfloat16_error",
-    "largest_rank",
-)
 VERSION_PREFIX = "versions."
 
 
-class RecipeLike(Protocol):
-    """What is needed of a recipe; `parameters` is a count, `operators` are aten operator names."""
-
-    @property
-    def model_type(self) -> str: ...
-    @property
-    def family(self) -> str: ...
-    @property
-    def architecture(self) -> str: ...
-    @property
-    def traits(self) -> Sequence[str]: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def parameters(self) -> int | None: ...
-    @property
-    def operators(self) -> Sequence[str]: ...
+Described = Recipe | GivenRecipe | Classification
+"""What a model may be described by: `parameters` is a count, `operators` are aten operator names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +82,20 @@ class Facts:
         return found
 
 
+def _fields(*kinds: str) -> tuple[str, ...]:
+    return tuple(name for name, kind in Facts.__annotations__.items() if kind.startswith(kinds))
+
+
+TEXT_FIELDS, LIST_FIELDS, NUMBER_FIELDS = _fields("str"), _fields("tuple"), _fields("int", "float")
+"""The facts that a rule asks for by name, beside versions."""
+
+
 def facts_of(
-    recipe: RecipeLike,
+    recipe: Described,
     cell: Cell,
     versions: Mapping[str, str],
     *,
     platform: str | None = None,
-    memory_bytes: int | None = None,
 ) -> Facts:
     """The facts of a recipe asked about in `cell`; the cell's task and precision are the ones that count."""
     tiny = recipe if isinstance(recipe, Recipe) else None
@@ -129,7 +106,6 @@ def facts_of(
         traits=tuple(recipe.traits),
         task=cell.task,
         parameters=recipe.parameters,
-        memory_bytes=memory_bytes,
         precision=cell.precision,
         operators=tuple(recipe.operators),
         versions=dict(versions),
@@ -180,7 +156,7 @@ def _of_code(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def facts_here(recipe: RecipeLike, cell: Cell, inventory: HardwareInfo) -> Facts:
+def facts_here(recipe: Described, cell: Cell, inventory: HardwareInfo) -> Facts:
     """The facts of a recipe or a classification, asked about in `cell` on the machine of `inventory`.
 
     The one way in which predictions get their facts, so that the same question has the same answer everywhere.

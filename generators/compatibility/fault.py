@@ -12,8 +12,8 @@ from hardware.evidence.error_types import facts_of_error_types
 from hardware.evidence.record import CheckLine, Outcome, Stage
 from hardware.target import Target
 
-from .precisions import not_computed
 from .verdict import Fault, Level
+from .vocabulary import not_computed
 
 _MOST_TIMES_THE_ERROR = 2.0
 """A device whose error is at most so many times the CPU's fails as the CPU does: the model is at fault."""

@@ -1,17 +1,27 @@
-"""Verdicts from results that somebody else measured and published."""
+"""What others showed: results that somebody else measured and published, and tests that aren't ours.
+
+transformers' own tests hold a model against none of our references, and prove no placement: a pass of theirs is no
+pass of ours, and a failure takes nothing away from a level. That they disagree is a finding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hardware.cell import Cell
+from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
-from hardware.evidence.record import CheckLine, Outcome
-from hardware.evidence.store import lines_by_cell
+from hardware.evidence.record import CheckLine, Origin, Outcome, RunLine
+from hardware.evidence.store import Evidence, lines_by_cell
+from hardware.evidence.versions import moved_versions, relevant_versions, versions_of
 
 from .fault import route_of
 from .grade import check_reason
 from .verdict import Basis, Level, Reason, Verdict, once
+
+_TOLD = (Origin.TRANSFORMERS,)
 
 
 def imported_verdicts(lines: Iterable[CheckLine]) -> dict[str, Verdict]:
@@ -45,4 +55,127 @@ def _verdict(cell: Cell, lines: list[CheckLine]) -> Verdict:
         reasons=(*(check_reason(line) for line in failed), *sources),
         conditions=sources,
         evidence_ids=tuple(dict.fromkeys(line.evidence_id for line in lines)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondOpinion:
+    """The tests of one origin, of one model type on one target and machine: the newest line of each.
+
+    `moved` says which versions have changed since, in words; then the lines speak of this installation no more.
+    """
+
+    origin: Origin
+    model: str
+    target: str
+    machine: str
+    lines: tuple[CheckLine, ...]
+    moved: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> Mapping[Outcome, int]:
+        """How many tests came to each outcome."""
+        return Counter(line.outcome for line in self.lines)
+
+    @property
+    def failures(self) -> tuple[CheckLine, ...]:
+        """The tests that failed, in the order of their names."""
+        return tuple(line for line in self.lines if line.outcome.is_failure)
+
+    @property
+    def not_asked(self) -> Mapping[str, int]:
+        """Why tests weren't run, by error type."""
+        return Counter(line.error_type for line in self.lines if line.outcome is Outcome.NOT_RUN)
+
+    @property
+    def library(self) -> str:
+        """Whose tests they are: `transformers 5.5.4`."""
+        return self.lines[-1].conditions.get("tests of", str(self.origin))
+
+    @property
+    def reason(self) -> Reason:
+        """The counts of outcomes, with what limits them."""
+        return Reason.of(
+            "other_tests",
+            origin=str(self.origin),
+            counts=tuple(f"{self.counts[one]} {one}" for one in Outcome if self.counts.get(one)),
+            not_run=tuple(f"{number} {name}" for name, number in sorted(self.not_asked.items())),
+            moved=self.moved,
+        )
+
+
+def second_opinions(evidence: Evidence | None, inventory: HardwareInfo) -> tuple[SecondOpinion, ...]:
+    """What others' tests show, by model, target and machine.
+
+    The newest run's file of tests and versions count: lines of another file or of other versions are left out where
+    there is anything newer.
+    """
+    if evidence is None:
+        return ()
+    runs = {run.run_id: run for run in evidence.other_runs}
+    grouped: dict[tuple[str, str, str, str], list[CheckLine]] = {}
+    for line in sorted(evidence.other_checks, key=lambda line: line.started_at):
+        run = runs.get(line.run_id)
+        if run is not None and line.origin in _TOLD and (line.cell_id, line.check_name) in _planned(run):
+            place = (line.model, line.requested_target.partition(":")[0], run.machine, str(line.origin))
+            grouped.setdefault(place, []).append(line)
+    return tuple(_opinion(lines, runs, inventory) for _, lines in sorted(grouped.items()))
+
+
+def _planned(run: RunLine) -> frozenset[tuple[str, str]]:
+    return frozenset((cell.cell_id, check) for cell in run.plan for check in cell.checks)
+
+
+def _opinion(lines: Sequence[CheckLine], runs: Mapping[str, RunLine], inventory: HardwareInfo) -> SecondOpinion:
+    last = lines[-1]
+    cell = Cell.parse(last.cell_id)
+    wanted = relevant_versions(cell, runs[last.run_id].versions)
+    newest = {
+        line.check_name: line
+        for line in lines
+        if line.suite_hash == last.suite_hash and relevant_versions(cell, runs[line.run_id].versions) == wanted
+    }
+    return SecondOpinion(
+        origin=last.origin,
+        model=last.model,
+        target=str(cell.target),
+        machine=runs[last.run_id].machine,
+        lines=tuple(newest[name] for name in sorted(newest)),
+        moved=moved_versions(wanted, relevant_versions(cell, versions_of(inventory))),
+    )
+
+
+def with_opinions(verdicts: Sequence[Verdict], opinions: Sequence[SecondOpinion]) -> tuple[Verdict, ...]:
+    """Return the verdicts with what other tests showed of their model and target as a last reason.
+
+    Levels, bases and evidence stay what they are.
+    """
+    found: dict[tuple[str, str], list[Reason]] = {}
+    for one in opinions:
+        found.setdefault((one.model, one.target), []).append(one.reason)
+    return tuple(_with_opinion(verdict, found) for verdict in verdicts) if found else tuple(verdicts)
+
+
+def _with_opinion(verdict: Verdict, found: Mapping[tuple[str, str], Sequence[Reason]]) -> Verdict:
+    try:
+        cell = Cell.parse(verdict.cell)
+    except HwCompatError:  # no cell, so nobody tested it
+        return verdict
+    more = [reason for reason in found.get((cell.model, str(cell.target)), ()) if reason not in verdict.reasons]
+    return replace(verdict, reasons=(*verdict.reasons, *more)) if more else verdict
+
+
+def disagreements(
+    verdicts: Sequence[Verdict], opinions: Sequence[SecondOpinion]
+) -> tuple[tuple[SecondOpinion, tuple[str, ...]], ...]:
+    """Opinions whose tests failed where we measured `high`, each with the ids of those cells."""
+    high: dict[tuple[str, str], list[str]] = {}
+    for verdict in verdicts:
+        if verdict.level is Level.HIGH and verdict.basis is Basis.MEASURED:
+            cell = Cell.parse(verdict.cell)
+            high.setdefault((cell.model, str(cell.target)), []).append(verdict.cell)
+    return tuple(
+        (one, tuple(cells))
+        for one in opinions
+        if one.failures and not one.moved and (cells := high.get((one.model, one.target), []))
     )

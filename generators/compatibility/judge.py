@@ -24,13 +24,10 @@ from hardware.evidence.store import lines_by_cell
 from hardware.evidence.versions import versions_of
 from hardware.testing.checks import applicable_checks
 
-from .expiry import Expiry, Moved, outdated
+from .expiry import Expiry, Moved, flaky_cells, outdated
 from .fault import fault_of, reference_cells, route_of
-from .flaky import flaky_cells
-from .grade import Grade, check_reason, grade, is_on_target, ran_elsewhere
-from .imported import imported_verdicts
-from .levels import level_rules
-from .second_opinion import second_opinions, with_opinions
+from .grade import Grade, check_reason, grade, is_on_target, level_rules, ran_elsewhere
+from .imported import imported_verdicts, second_opinions, with_opinions
 from .verdict import Basis, Fault, Level, Reason, Verdict, is_final, once, strongest, worst
 
 _EVIDENCE = frozenset(o for o in Outcome if o.is_failure or o in (Outcome.PASSED, Outcome.AMBIGUOUS))

@@ -28,9 +28,9 @@ from hardware.paths import cache_folder
 from hardware.untrusted import opened
 from hardware.whole_file import write_whole
 
+from .imported import SecondOpinion, second_opinions
 from .judge import judge
 from .matrix_groups import Measured, by_device
-from .second_opinion import SecondOpinion, second_opinions
 from .verdict import Verdict
 
 log = logging.getLogger(__name__)

@@ -9,14 +9,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from generators.models.architectures import UNKNOWN
+from generators.models.classifier import Classification
+from generators.models.recipe import Recipe
+from generators.models.store import load_recipe, stored_recipes
 from hardware.cell import Cell, label_of
+from hardware.detection import HardwareInfo
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import Target
 
-from .facts import Facts
+from .facts import Facts, facts_here
+from .imported import with_opinions
+from .judge import strongest_of
+from .judged import Judged
 from .matrix_groups import GROUPS, GroupCell, Measured, device_group, group_cell
 from .rule import Rule
-from .rules import RuleSet, predict
+from .rules import RuleSet, load_rules, predict
 from .verdict import Level, Verdict, is_final, strongest
 from .vocabulary import vocabulary
 
@@ -281,3 +289,55 @@ def _unmeasured(predicted: Verdict | None, own: Verdict | None, assumed: Callabl
         return own
     said = predicted or assumed()
     return own if own is not None and said.level is Level.UNKNOWN else said
+
+
+def current_matrix(
+    judged: Judged | None, inventory: HardwareInfo, *, timestamp: str, precision: str = "float32"
+) -> Matrix:
+    """Return the matrix of all stored recipes and of what was measured."""
+    rules = load_rules()
+    recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
+    predicted = {
+        verdict.cell: verdict
+        for recipe in recipes.values()
+        for name in vocabulary().hardware_types
+        for verdict in [_predicted(recipe, Target(name=name), precision, rules, inventory)]
+    }
+    measured = judged.measured if judged else ()
+    by_cell = predicted | {one.cell: strongest_of(one, predicted.get(one.cell)) for one in measured}
+    verdicts = list(with_opinions(list(by_cell.values()), judged.opinions if judged else ()))
+    models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
+    known = _classified(models, recipes)
+    return build_matrix(
+        rules,
+        verdicts,
+        {model: one.family for model, one in known.items()},
+        timestamp=timestamp,
+        precision=precision,
+        architecture_of={model: one.architecture for model, one in known.items() if one.architecture != UNKNOWN},
+        devices=judged.devices if judged else None,
+        predicted=lambda cell: predicted.get(cell.id) or _of_another(cell, rules, inventory),
+    )
+
+
+def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, inventory: HardwareInfo) -> Verdict:
+    cell = Cell(model=recipe.model_type, task=recipe.task, target=target, precision=precision)
+    return predict(cell, facts_here(recipe, cell, inventory), rules)
+
+
+def _of_another(cell: Cell, rules: RuleSet, inventory: HardwareInfo) -> Verdict | None:
+    """Of another task or precision than the view's: what rules say with all facts, where there is a recipe."""
+    recipe = load_recipe(cell.model, cell.task)
+    return predict(cell, facts_here(recipe, cell, inventory), rules) if recipe else None
+
+
+def _classified(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe | Classification]:
+    from generators.models.classifier import classify_or_guess
+
+    found: dict[str, Recipe | Classification] = {}
+    for model in models:
+        if model in recipes:
+            found[model] = recipes[model]
+        elif (known := classify_or_guess(model)[0]) is not None:
+            found[model] = known
+    return found

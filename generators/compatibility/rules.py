@@ -19,9 +19,9 @@ from hardware.target import Target
 
 from .conditions import all_covered, all_hold, all_overlap
 from .facts import Facts
-from .precisions import not_computed
 from .rule import Rule, read_rules
 from .verdict import Basis, Level, Reason, Verdict, once
+from .vocabulary import not_computed
 
 RULES_FOLDER = Path(__file__).with_name("rules")
 

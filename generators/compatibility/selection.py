@@ -8,34 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hardware.cell import Cell
+from hardware.expected_targets import TargetStatus
+from hardware.plain_text import size_text
 from hardware.target import Target
 
-from .facts import Facts, RecipeLike, facts_of
-from .precisions import not_computed
+from .facts import Described, Facts, facts_of
 from .rules import RuleSet, predict
 from .verdict import Basis, Level, Verdict
-from .vocabulary import vocabulary
+from .vocabulary import not_computed, vocabulary
 
 _FILE = Path(__file__).with_name("priorities.toml")
 LAST_RESORT = "cpu"
-
-
-class TargetStatusLike(Protocol):
-    """What is needed of a target's status; `memory_bytes` is what one device holds, `None` where unknown."""
-
-    @property
-    def target(self) -> str: ...
-    @property
-    def expected(self) -> bool: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def memory_bytes(self) -> int | None: ...
-    @property
-    def device_name(self) -> str: ...
 
 
 class StepResult(StrEnum):
@@ -99,7 +85,7 @@ def select(
     architecture: str,
     traits: Sequence[str],
     task: str,
-    statuses: Sequence[TargetStatusLike],
+    statuses: Sequence[TargetStatus],
     memory_needed: int | None,
     predicted: Callable[[Target], Verdict] | None = None,
     *,
@@ -130,7 +116,7 @@ def select(
 
 
 def _consider(
-    status: TargetStatusLike,
+    status: TargetStatus,
     memory_needed: int | None,
     predicted: Callable[[Target], Verdict] | None,
     precision: str,
@@ -148,7 +134,7 @@ def _consider(
     elif status.memory_bytes is None:
         reason = f"{where} is here; how much memory it has isn't known"
     else:
-        sizes = f"{_gib(memory_needed)} needed, {_gib(status.memory_bytes)} there"
+        sizes = f"{size_text(memory_needed)} needed, {size_text(status.memory_bytes)} there"
         if memory_needed > status.memory_bytes:
             return Step(target=status.target, result=StepResult.MEMORY_TOO_SMALL, reason=f"{where}: {sizes}")
         reason = f"{where} is here and large enough: {sizes}"
@@ -159,7 +145,7 @@ def _consider(
     return Step(target=status.target, result=StepResult.TAKEN, reason=reason)
 
 
-def _not_preferred(status: TargetStatusLike) -> str:
+def _not_preferred(status: TargetStatus) -> str:
     target = Target.parse(status.target)
     for entry in _priorities()["needs_device"]:
         if entry["target"] != target.name:
@@ -168,10 +154,6 @@ def _not_preferred(status: TargetStatusLike) -> str:
         if named & set(entry.get("not_devices", ())) or ("devices" in entry and not named & set(entry["devices"])):
             return str(entry["reason"])
     return ""
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.1f} MiB"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +170,7 @@ def suggest(
     facts: Facts,
     rules: RuleSet,
     predicted: Callable[[Target], Verdict],
-    models: Sequence[RecipeLike] = (),
+    models: Sequence[Described] = (),
     *,
     limit: int = 3,
 ) -> Suggestion:
@@ -212,7 +194,7 @@ def suggest(
     return Suggestion(hardware=tuple(hardware[:limit]), models=tuple(others[:limit]), reasons=tuple(reasons))
 
 
-def _similar(cell: Cell, facts: Facts, rules: RuleSet, models: Sequence[RecipeLike]) -> list[Verdict]:
+def _similar(cell: Cell, facts: Facts, rules: RuleSet, models: Sequence[Described]) -> list[Verdict]:
     """Predictions, on the target of `cell`, for the other models of the family, those of the same architecture first.
 
     Types have no size: what their recipes count are tiny models.

@@ -154,9 +154,10 @@ def _value(value: Any) -> Value:
 Words = Callable[[Reason], str]
 """How the reporting layer words a reason: passed to code that puts one into a message."""
 
-_LISTS = ("reasons", "conditions", "rule_ids", "evidence_ids")
+_REASONS = ("reasons", "conditions")
+_IDS = ("rule_ids", "evidence_ids")
 _TEXTS = ("route", "weights_asked", "weights_run")
-_FIELDS = ("cell", "level", "basis", "fault", *_TEXTS, *_LISTS)
+_FIELDS = ("cell", "level", "basis", "fault", *_TEXTS, *_REASONS, *_IDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,10 +199,8 @@ class Verdict:
             "basis": str(self.basis),
             "fault": None if self.fault is None else str(self.fault),
             **{name: getattr(self, name) for name in _TEXTS},
-            "reasons": [reason.to_dict() for reason in self.reasons],
-            "conditions": [reason.to_dict() for reason in self.conditions],
-            "rule_ids": list(self.rule_ids),
-            "evidence_ids": list(self.evidence_ids),
+            **{name: [reason.to_dict() for reason in getattr(self, name)] for name in _REASONS},
+            **{name: list(getattr(self, name)) for name in _IDS},
         }
 
     @classmethod
@@ -219,6 +218,9 @@ class Verdict:
         for name in _TEXTS:
             if not isinstance(data.get(name, ""), str):
                 raise _broken(name, "text was expected")
+        given: dict[str, Any] = {name: data.get(name, "") for name in _TEXTS}
+        given |= {name: _reasons(name, data.get(name, [])) for name in _REASONS}
+        given |= {name: _names(name, data.get(name, [])) for name in _IDS}
         fault = data.get("fault")
         cell = Cell.parse(data["cell"]).id
         try:
@@ -227,13 +229,7 @@ class Verdict:
                 level=_member(Level, "level", data),
                 basis=_member(Basis, "basis", data),
                 fault=None if fault is None else _member(Fault, "fault", data),
-                route=data.get("route", ""),
-                weights_asked=data.get("weights_asked", ""),
-                weights_run=data.get("weights_run", ""),
-                reasons=_reasons("reasons", data.get("reasons", [])),
-                conditions=_reasons("conditions", data.get("conditions", [])),
-                rule_ids=_names("rule_ids", data.get("rule_ids", [])),
-                evidence_ids=_names("evidence_ids", data.get("evidence_ids", [])),
+                **given,
             )
         except ValueError as error:
             raise _broken("level", str(error)) from error

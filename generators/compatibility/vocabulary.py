@@ -1,4 +1,5 @@
-"""The closed word lists that rules and priorities are written with; the words are in `vocabulary.toml`."""
+"""The closed word lists that rules and priorities are written with (`vocabulary.toml`), and the precisions that a
+target is asked for, as its backend says: what no backend computes is never measured."""
 
 from __future__ import annotations
 
@@ -7,9 +8,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardware.backends.factory import known_targets
+from hardware.backends.factory import backend_class, class_of, known_targets
+from hardware.errors import BrokenPlugin
+from hardware.target import Target
 
 _FILE = Path(__file__).with_name("vocabulary.toml")
+_EVERYWHERE = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,3 +44,23 @@ def vocabulary() -> Vocabulary:
     """The words of the data file."""
     words = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     return Vocabulary(**{name: tuple(items) for name, items in words.items()})
+
+
+def not_computed(target: Target, precision: str) -> str:
+    """Why this tool doesn't ask a target for a precision; empty where it does, and where nobody knows the target."""
+    if precision == _EVERYWHERE or target.name not in known_targets():
+        return ""
+    try:
+        known = class_of(target).PRECISIONS
+    except BrokenPlugin:  # planning tells of it
+        return ""
+    return "" if precision in known else f"{target} in {precision}: hwcompat runs it in {', '.join(known)} only"
+
+
+def computing(precision: str) -> tuple[str, ...]:
+    """The names of the targets with a device behind them that compute in a precision."""
+    return tuple(
+        name
+        for name in known_targets()
+        if not not_computed(Target(name=name), precision) and not backend_class(name).SIMULATED
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.building import build
+from generators.derivation.building import filled_model
 from generators.derivation.on_demand import recipe_for
 from generators.models.inputs import make_inputs
 from hardware import known_answer
@@ -22,7 +22,6 @@ from hardware.output_masks import masks_of
 from hardware.target import Target
 from hardware.testing import reference
 from hardware.testing.contract.options import asked_for
-from hardware.testing.loud_weights import fill
 from hardware.testing.passes import WatchedPasses
 from hardware.testing.tolerances import tolerance_for
 
@@ -52,11 +51,7 @@ def subject_of(model_type: str) -> tuple[ModelSubject, dict[str, Any], Any]:
     """A tiny model of a type with loud weights, its example inputs, and its recipe."""
     recipe = recipe_for(model_type)
     assert recipe.gain is not None, f"the recipe of {model_type} has weights of its own"
-    model = fill(
-        build(recipe.config_class, recipe.model_class, recipe.config),
-        gain=recipe.gain,
-        zero_centered=recipe.zero_centered,
-    )
+    model = filled_model(recipe)
     subject = ModelSubject(
         model=model,
         task=recipe.task,
@@ -78,12 +73,7 @@ def loaded(request: pytest.FixtureRequest, backend: BaseBackend) -> Iterator[tup
 
 def exact(recipe: Any) -> Any:
     """The same model in float64 on the CPU."""
-    model = fill(
-        build(recipe.config_class, recipe.model_class, recipe.config),
-        gain=recipe.gain,
-        zero_centered=recipe.zero_centered,
-    )
-    return reference.as_reference(model)
+    return reference.as_reference(filled_model(recipe))
 
 
 def test_it_is_known_by_its_name(name: str) -> None:

@@ -20,9 +20,7 @@ from generators.models.store import load_recipe
 from hardware.front_door import open_door
 from hardware.system.cpu import usable_cores
 
-from .children import Answered, in_children
-from .many import Derived, derive_and_keep
-from .wanted import Wanted, missing
+from .many import Wanted, derive_and_keep, in_children, missing
 
 
 @click.command()
@@ -46,23 +44,19 @@ def main(
 ) -> int:
     """Derive the recipes of MODEL_TYPES, by default of every type, and store them."""
     wanted = _wanted(model_types or usable_types(), all_tasks)
+    jobs = jobs or usable_cores()
     if code or onnx:
-        return _ask_code(wanted, ship, only_missing, jobs or usable_cores(), onnx=onnx)
+        return _ask_code(wanted, ship, only_missing, jobs, onnx=onnx)
     if only_missing:
         wanted = missing(wanted)
-    started, count, made = time.monotonic(), 0, 0
-
-    def tell(done: Derived) -> None:
-        nonlocal count, made
-        count, made = count + 1, made + (done.recipe is not None)
-        what = done.wanted.model_type + (f" {done.wanted.task}" if done.wanted.task else "")
-        said = f"gain {done.recipe.gain}, {done.recipe.parameters:,} parameters" if done.recipe else ""
-        if done.refusal:
-            said = f"{done.refusal.obstacle}: {done.refusal.reason}"
-        left = (time.monotonic() - started) / count * (len(wanted) - count)
-        click.echo(f"[{count}/{len(wanted)}, {left / 60:.0f} min left] {what}: {said}", err=True)
-
-    derive_and_keep(wanted, jobs=jobs or usable_cores(), shipped=ship, on_done=tell)
+    progress, made = _Progress(len(wanted)), 0
+    for one, found in derive_and_keep(wanted, jobs=jobs, shipped=ship):
+        what = one.model_type + (f" {one.task}" if one.task else "")
+        if isinstance(found, Recipe):
+            made += 1
+            progress.tell(f"{what}: gain {found.gain}, {found.parameters:,} parameters")
+        else:
+            progress.tell(f"{what}: {found.obstacle}: {found.reason}")
     click.echo(f"{made} of {len(wanted)} have a recipe")
     return 0
 
@@ -71,21 +65,27 @@ def _ask_code(wanted: list[Wanted], ship: bool, only_missing: bool, jobs: int, *
     known = [recipe for one in wanted if (recipe := load_recipe(one.model_type, one.task))]
     if only_missing:
         known = [one for one in known if _unasked(one, onnx=onnx)]
-    started, lost, count = time.monotonic(), 0, 0
-
-    def keep(done: Answered[Recipe]) -> None:
-        nonlocal lost, count
-        count += 1
-        said = done.lost or str((done.answer or {}).get("failure", ""))
-        lost += bool(said)
-        if done.answer and not said:
-            keep_code_facts(CodeFacts.from_dict(done.answer), SHIPPED if ship else None)
-        left = (time.monotonic() - started) / count * (len(known) - count)
-        click.echo(f"[{count}/{len(known)}, {left / 60:.0f} min left] {done.item.model_type} {said}", err=True)
-
-    in_children(known, _onnx_facts if onnx else _code_facts, keep, jobs=jobs)
-    click.echo(f"{count - lost} of {len(known)} types said what their code does")
+    progress, said = _Progress(len(known)), 0
+    for recipe, answer, lost in in_children(known, _onnx_facts if onnx else _code_facts, jobs=jobs):
+        failure = lost or str((answer or {}).get("failure", ""))
+        if answer and not failure:
+            said += 1
+            keep_code_facts(CodeFacts.from_dict(answer), SHIPPED if ship else None)
+        progress.tell(f"{recipe.model_type} {failure}")
+    click.echo(f"{said} of {len(known)} types said what their code does")
     return 0
+
+
+class _Progress:
+    """Tells on standard error how many pieces of work are done, and how long the others will take."""
+
+    def __init__(self, of: int) -> None:
+        self._of, self._done, self._started = of, 0, time.monotonic()
+
+    def tell(self, text: str) -> None:
+        self._done += 1
+        left = (time.monotonic() - self._started) / self._done * (self._of - self._done)
+        click.echo(f"[{self._done}/{self._of}, {left / 60:.0f} min left] {text}", err=True)
 
 
 def _unasked(recipe: Recipe, *, onnx: bool) -> bool:

@@ -1,7 +1,14 @@
 """What a type's own code does, whatever it runs on: asked of torch on CPU, before any target is.
 
-Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow, work that stays on
-the host: faults and habits of modelling code that every target meets. Imports torch and transformers.
+Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow, what its ONNX export
+is, and work that stays on the host: faults and habits of modelling code that every target meets. Imports torch and
+transformers.
+
+For what stays on the host each call of torch is watched with the place that its tensors would have: weights, buffers
+and inputs are on a device, a tensor that is made without a device is the host's, so are those that modules keep as
+plain attributes, and so is whatever follows from host tensors alone. Devices take no part in it, so that code which
+asks for the kind of its device goes the way of the CPU. Calls from C++ and from inside `torch.nn.functional` aren't
+seen.
 """
 
 from __future__ import annotations
@@ -9,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,23 +29,28 @@ from generators.models.recipe import Recipe
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.compare import Array, compare
 from hardware.export.decoding import decoding_graphs
-from hardware.export.exported import Exported
+from hardware.export.exported import ONNX, Exported
+from hardware.export.onnx import export_onnx, missing_packages
 from hardware.export.positions import host_positions
 from hardware.export.tracing import Traceable, bare_forward, traceable
 from hardware.export.verification import STEPS, Proof, held_inputs
 from hardware.model.calls import forward
 from hardware.model.tensors import to_arrays, to_tensors
-from hardware.testing.loud_weights import fill
 from hardware.testing.reference import as_reference, float64_generation, float64_outputs, identity_of
 from hardware.testing.widened import copy_over
 
 from . import measure
-from .building import build, line_of
-from .host_work import host_functions
-from .onnx_graph import onnx_operators
+from .building import filled_model, line_of
 
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/:'\"]+/)+")
 """The folders of a path of this machine, whether it is whole or cut off; not those of an address."""
+_MANY_AXES = 5
+"""From here on runtimes differ in what they take."""
+_TO_HOST = frozenset({"cpu", "tolist", "numpy", "__array__"})
+"""Methods that read a tensor back."""
+_MOVING = frozenset({"to", "type_as"})
+_ASKING = frozenset({"__get__", "size", "dim", "stride", "numel", "is_floating_point", "__len__", "type"})
+"""What asks about a tensor, and computes nothing."""
 
 
 class _Trace:
@@ -89,7 +101,7 @@ class _Trace:
 
 def code_facts_of(recipe: Recipe) -> CodeFacts:
     """Ask the tiny model of a recipe. Raises `ModelError` where it can't be built any more."""
-    model, inputs = _model(recipe), _inputs(recipe)
+    model, inputs = filled_model(recipe), _inputs(recipe)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice to users, and tracing's about what it makes constant
         on_host = _on_host(model, inputs)  # first, while the model keeps nothing of other passes
@@ -112,7 +124,7 @@ def code_facts_of(recipe: Recipe) -> CodeFacts:
 def with_onnx(facts: CodeFacts, recipe: Recipe) -> CodeFacts:
     """Facts with what the type's ONNX exports are now, for each shape that its suite asks for. Raises `ModelError` as
     above, and `ImportError` without what exports."""
-    model = _model(recipe)
+    model = filled_model(recipe)
     subject = ModelSubject(
         model=model, task=recipe.task, identity=identity_of(model), masked_by=recipe.masked_by, generates="none"
     )
@@ -128,11 +140,6 @@ def _draws(recipe: Recipe) -> Iterator[dict[str, Array]]:
     draws = other_draws(recipe.recorded["lengths"])
     for seed, lengths in draws if recipe.mask_input else draws[:-1]:
         yield make_inputs(recipe.inputs, seed, lengths or recipe.recorded["lengths"])
-
-
-def _model(recipe: Recipe) -> Any:
-    made = build(recipe.config_class, recipe.model_class, recipe.config).float()  # OneFormer makes itself in float64
-    return fill(made, gain=recipe.gain or 1.0, zero_centered=recipe.zero_centered)
 
 
 def _inputs(recipe: Recipe) -> dict[str, Array]:
@@ -214,3 +221,142 @@ def _rounded(number: float) -> float:
 def _said(error: Exception) -> str:
     """An error's text without the folders of this machine: it is kept, and may be shipped."""
     return _FOLDERS.sub("", f"{type(error).__name__}: {line_of(error)}")
+
+
+def onnx_operators(subject: ModelSubject, inputs: Mapping[str, Array]) -> tuple[str, ...]:
+    """The operators of a model's verified export for these inputs, in alphabetical order.
+
+    `onnx.Reshape` says that there is one; `onnx.Reshape[6]` that it has a tensor of six axes (from five on),
+    `onnx.Add(int64)` that it gives something else than floating-point numbers, `onnx.Einsum(ij,jk->ik)` what it sums.
+    Raises `Unsupported` where no export is right, and `ImportError` without the packages of `requirements-onnx.txt`.
+    """
+    if missing := missing_packages():
+        raise ImportError(missing)
+    return operators_in(export_onnx(subject, inputs).folder / ONNX)
+
+
+def operators_in(file: Path) -> tuple[str, ...]:
+    """The same of a file."""
+    import onnx
+
+    graph = onnx.shape_inference.infer_shapes(onnx.load(str(file))).graph
+    types = {one.name: one.type.tensor_type for one in (*graph.input, *graph.output, *graph.value_info)}
+    return tuple(sorted({said for node in _nodes(graph) for said in _told(node, types)}))
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
+
+
+def _told(node: Any, types: Mapping[str, Any]) -> Iterator[str]:
+    from onnx import TensorProto
+
+    name = f"onnx.{node.op_type}"
+    yield name
+    axes = max((len(types[one].shape.dim) for one in (*node.input, *node.output) if one in types), default=0)
+    if axes >= _MANY_AXES:
+        yield f"{name}[{axes}]"
+    kind = types[node.output[0]].elem_type if node.output and node.output[0] in types else 0
+    if kind not in (0, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE):
+        yield f"{name}({TensorProto.DataType.Name(kind).lower()})"
+    for attribute in node.attribute:
+        if attribute.name == "equation":
+            yield f"{name}({attribute.s.decode().replace(' ', '')})"
+
+
+def host_functions(model: Any, inputs: Iterable[Any], work: Callable[[], object]) -> tuple[str, ...]:
+    """The functions of torch in `work` that take or make tensors of the host where `model` and `inputs` are on a
+    device, in alphabetical order. Numbers in tensors without dimensions don't count.
+
+    The model should be fresh: what it keeps of an earlier pass would count as the host's. Raises what `work` raises.
+    """
+    from torch.overrides import TorchFunctionMode
+
+    places = _Places()
+    moved = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    kept = [tensor for module in model.modules() for tensor in _tensors(list(vars(module).values()))]
+    places.put([tensor for tensor in kept if id(tensor) not in moved], there=False)
+    places.put(inputs)
+
+    class Watch(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return places.call(func, args, kwargs or {})
+
+    with Watch():
+        work()
+    return tuple(sorted(places.functions))
+
+
+class _Places:
+    """Where tensors would be. A device's tensors say that they are on `cpu:0`, the host's on `cpu`: what code makes
+    `device=` of either goes where they are."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.here = torch.device("cpu", 0)
+        self.asks_device = torch.Tensor.device
+        self.known: dict[int, tuple[Any, bool]] = {}
+        self.functions: set[str] = set()
+
+    def put(self, values: Iterable[Any], *, there: bool = True) -> None:
+        for value in values:
+            self.known[id(value)] = (value, there)  # the tensor too, or another could take its number
+
+    def is_there(self, tensor: Any) -> bool:
+        """Whether it is on the device: weights, and what nobody saw being made, as inside `vmap`, are taken to be."""
+        known = self.known.get(id(tensor))
+        return known is None or known[1]
+
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
+        name = str(getattr(func, "__name__", func))
+        given = list(_tensors((args, kwargs)))
+        if getattr(func, "__self__", None) is self.asks_device:
+            return self.here if self.is_there(args[0]) else result
+        made = list(_tensors(result))
+        if name in _ASKING and not made:
+            return result
+        there = self._goes_there(name, args, kwargs, given)
+        if args and name.endswith("_") and not name.endswith("__"):
+            there = self.is_there(args[0])  # in place
+        touches_host = self._touches_host(name, given)
+        moved = name in _MOVING  # on the CPU there may be nothing to do, and the same tensor comes back
+        self.put([one for one in made if moved or all(one is not other for other in given)], there=there)
+        if touches_host or any(one.dim() and not self.is_there(one) for one in made):
+            self.functions.add(name)
+        return result
+
+    def _goes_there(self, name: str, args: Any, kwargs: Any, given: list[Any]) -> bool:
+        import torch
+
+        if name in _TO_HOST:
+            return False
+        texts = [kwargs.get("device"), *(args[1:2] if name == "to" else ())]
+        wished = [torch.device(one) for one in texts if isinstance(one, str)]
+        wished += [one for one in (*args, *kwargs.values()) if isinstance(one, torch.device)]
+        if wished:
+            return bool(wished[0] == self.here)
+        if name in _MOVING and len(given) > 1:
+            return self.is_there(given[1])
+        return any(map(self.is_there, given))
+
+    def _touches_host(self, name: str, given: list[Any]) -> bool:
+        return any(name in _TO_HOST or not self.is_there(one) for one in given if one.dim())
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _tensors(one)
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _tensors(one)

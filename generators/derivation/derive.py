@@ -15,10 +15,9 @@ from generators.models.architectures import UNKNOWN
 from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
 from generators.models.checkpoint import Checkpoint, largest_token, read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
-from generators.models.diffusion import LIBRARY as DIFFUSERS
-from generators.models.diffusion import denoised, installed_diffusers
 from generators.models.inputs import make_inputs, other_draws
-from generators.models.libraries import catalog_of, require
+from generators.models.libraries import LIBRARY as DIFFUSERS
+from generators.models.libraries import catalog_of, denoised, installed_diffusers, require
 from generators.models.recipe import HERE, Recipe
 from generators.models.store import load_recipe, shipped_recipes
 from hardware.checkpoint_config import hash_of_config
@@ -30,16 +29,11 @@ from hardware.testing.reference import as_reference, float64_outputs, gradient_s
 from hardware.testing.widened import copy_over
 
 from . import measure
-from .building import build, class_of, configured_type, part_of
-from .diffusion_config import tiny_arguments
-from .gradients import lost_gradients
-from .heads import head_arguments
-from .left_out import left_out, run_whole
-from .measured import SEED, Measured, generates, measured
-from .norms import zero_centered_weights
-from .overrides import overrides
-from .scopes import children
-from .tiny import tiny_configs
+from .building import build, class_of, configured_type, filled_model, part_of, zero_centered_weights
+from .diffusion import tiny_arguments
+from .measured import SEED, Measured, generates, left_out, lost_gradients, measured, run_whole
+from .scopes import children, overrides
+from .tiny import head_arguments, tiny_configs
 
 _AGREES = 1e-6
 _CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError, IndexError)
@@ -99,13 +93,7 @@ def _origin(model_type: str) -> str:
     """
     for recipe in shipped_recipes(model_type):
         try:
-            model = as_reference(
-                fill(
-                    build(recipe.config_class, recipe.model_class, recipe.config),
-                    gain=recipe.gain or 1.0,
-                    zero_centered=recipe.zero_centered,
-                )
-            )
+            model = as_reference(filled_model(recipe))
             inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
             output = float64_outputs(model, inputs)[recipe.recorded["output"]]
             there = [float(output[tuple(place)]) for place in recipe.recorded["positions"]]
@@ -321,6 +309,11 @@ def open_checkpoint(folder: Path, *, empty: bool = False) -> OpenedCheckpoint:
     return OpenedCheckpoint(checkpoint=checkpoint, what=what, entry=entry, model=model, remarks=remarks)
 
 
+def remarks_of(folder: str) -> tuple[str, ...]:
+    """What is to be said of a checkpoint before it runs; reads no weights. Raises as `open_checkpoint` does."""
+    return open_checkpoint(Path(folder), empty=True).remarks
+
+
 def _tokens_without_rows(model: Any, folder: Path) -> Iterator[str]:
     """Whether the tokenizer beside the weights gives ids beyond the rows of the model's embedding."""
     try:
@@ -335,9 +328,9 @@ def _tokens_without_rows(model: Any, folder: Path) -> Iterator[str]:
         )
 
 
-def derive_checkpoint(folder: Path) -> Recipe:
+def derive_checkpoint(folder: str) -> Recipe:
     """Derive the recipe of a real checkpoint from its folder. See `on_demand.derive_checkpoint`."""
-    opened = open_checkpoint(folder)
+    opened = open_checkpoint(Path(folder))
     checkpoint, what, entry, model = opened.checkpoint, opened.what, opened.entry, opened.model
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,10 +1,15 @@
-"""By what a configuration tree is divided, and what its widths and heads become."""
+"""By what a configuration tree is divided, what its widths and heads become, and what is left of its images, lists of
+layers and rotary positions."""
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from .scopes import arguments_of, numbers, role_of, stages, tree, whole_numbers
@@ -26,6 +31,14 @@ _FEW_HEADS = 4
 _LEAST_MULTIPLIER = 1 / 16
 """Below that, every width that is multiplied would be the least one that the code allows."""
 _OFTEN_UNSET = ("num_key_value_heads", "head_dim")
+_PATCHES_A_SIDE = 4
+_IMAGE = 64
+"""Pixels a side where nothing is cut into patches: two places a side are left by strides that multiply to 32."""
+_FINE_PATCH = 16
+_IMAGE_WINDOW = 2
+_SECTIONS = "mrope_section"
+_HOLDERS = ("rope_parameters", "rope_scaling")
+"""Where the sections stand in transformers 5 and in 4."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,3 +220,164 @@ def _completed(config: Any, changed: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unset(config: Any) -> list[str]:
     return [name for name in arguments_of(config) if name in _OFTEN_UNSET and getattr(config, name, None) is None]
+
+
+def image_sizes(config: Any, division: Division) -> dict[str, Any]:
+    """The constructor arguments of one scope that say how large images, windows and stages are."""
+    return _sizes(config, division) | _shapes(config, division)
+
+
+def _sizes(config: Any, division: Division) -> dict[str, Any]:
+    sizes, depths = role_of(config, "image"), stages(role_of(config, "depths"))
+    if not any(role_of(config, role) for role in ("patch", "video_patch", "channels")):
+        sizes = {}  # of something else, as of what a stack of layers takes
+    patches = whole_numbers(role_of(config, "patch"))
+    if division.deeper:
+        patches = {name: min(value, _FINE_PATCH) for name, value in patches.items()}
+    patch = next(iter([*patches.values(), *_listed_patches(config)]), None)
+    windows = whole_numbers(role_of(config, "image_window")) if patches else {}
+    blocks = 2 if windows or role_of(config, "layers_apart") else 1
+    side = _side(config, patch)
+    changed: dict[str, Any] = {name: [blocks] * len(value) for name, value in depths.items()} | patches
+    for name, size in whole_numbers(sizes).items():
+        changed[name] = side if patch else min(size, side)
+    for name, both in stages(sizes).items():
+        step = patch or 1
+        changed[name] = [min(one, side * one // min(both) // step * step) for one in both]
+    merged = whole_numbers({"side": getattr(config, "spatial_merge_size", None)})
+    window = patch * merged["side"] if merged and patch else _IMAGE_WINDOW  # where patches merge, in pixels
+    return changed | dict.fromkeys(windows, window)
+
+
+def _listed_patches(config: Any) -> list[int]:
+    """The side of patches where a configuration says both sides, or for a video their length in time as well."""
+    listed = [stages(role_of(config, role)).values() for role in ("patch", "video_patch")]
+    return [patch[-1] for patches in listed for patch in patches]
+
+
+def _side(config: Any, patch: int | None) -> int:
+    """Pixels a side of an image: as many patches as leave two a side to the last stage and to a window."""
+    strides = whole_numbers(role_of(config, "output_stride")).values()
+    if patch is None:
+        return max([_IMAGE, *(2 * stride for stride in strides)])
+    halvings = [2 ** len(value) for value in stages(role_of(config, "depths")).values()]
+    windows = [math.isqrt(count) for count in whole_numbers(role_of(config, "windows")).values()]
+    a_side: int = max([_PATCHES_A_SIDE, *halvings, *(2 * one for one in (*strides, *windows))])
+    return patch * a_side
+
+
+def _shapes(config: Any, division: Division) -> dict[str, Any]:
+    """Shapes that tiles make up and those of feature maps: they shrink as the image does, which may be a part's."""
+    shapes = role_of(config, "image_grids") | role_of(config, "feature_sizes")
+    shapes = {name: value for name, value in shapes.items() if isinstance(value, list)}
+    sizes = [
+        (numbers({name: getattr(part, name)})[0], numbers({name: after})[0])
+        for part in tree(config)
+        for name, after in (_sizes(part, division) if shapes else {}).items()
+        if name in role_of(part, "image")
+    ]
+    if not sizes:
+        return {}
+    before, after = sizes[0]
+    return {name: [[one * after // before for one in shape] for shape in value] for name, value in shapes.items()}
+
+
+def layers_needed(config: Any) -> int:
+    """How many layers it takes to give as many outputs as are named."""
+    return max(len(_outputs_of_layers(config)), *map(len, _lists(config, "layers_used").values()), 0)
+
+
+def telling_layers(config: Any) -> set[int]:
+    """Places of the first layer of a kind apart and of the first of the others, for each list that names such."""
+    lists = _lists(config, "layers_apart").values() if not role_of(config, "depths") else ()
+    plain = {next(place for place in range(len(apart) + 1) if place not in apart) for apart in lists}
+    return plain | {min(apart) for apart in lists}
+
+
+def kept_lists(config: Any, places: list[int]) -> dict[str, Any]:
+    """The lists of layers that a constructor takes, where the layers at these places are kept: the new places of
+    those of a kind apart, and of those that are used the last ones, as many as before. Where some layers at the back
+    do more, all but one are those."""
+    staged, layers = _lists(config, "depths"), len(places)
+    kept: dict[str, Any] = {
+        name: _last_of_stages(apart, next(iter(staged.values())))
+        if staged
+        else [new for new, place in enumerate(places) if place in apart]
+        for name, apart in _lists(config, "layers_apart").items()
+    }
+    most = max(numbers(role_of(config, "layers")), default=0)
+    kept |= {name: layers - 1 for name, last in role_of(config, "layers_last").items() if 1 < last < most}
+    for name, used in _lists(config, "layers_used").items():
+        kept[name] = list(range(layers - len(used), layers))
+    return kept
+
+
+def kept_outputs(config: Any, default: Any, layers: int) -> dict[str, Any]:
+    """`out_indices` of a backbone in a network, for so many layers; empty where it gives what it does by default.
+
+    Stages are numbered from 1; the stem is 0.
+    """
+    if _outputs(config) == _outputs(default):
+        return {}
+    count = len(_outputs_of_layers(config))
+    return {"out_indices": list(range(layers + 1 - count, layers + 1)) if count else _outputs(config)}
+
+
+def _last_of_stages(layers: list[int], depths: list[int]) -> list[int]:
+    """The second layers of the stages that these layers are in, where every stage keeps two."""
+    ends = list(itertools.accumulate(depths))
+    return sorted({1 + 2 * next(stage for stage, end in enumerate(ends) if layer < end) for layer in layers})
+
+
+def _lists(config: Any, role: str) -> dict[str, list[int]]:
+    return {k: list(v) for k, v in role_of(config, role).items() if isinstance(v, list | tuple) and v}
+
+
+def _outputs(config: Any) -> list[int]:
+    """The stages that a backbone gives; empty for what isn't one."""
+    names = getattr(config, "stage_names", None) or []
+    return [one % len(names) for one in getattr(config, "out_indices", None) or []] if names else []
+
+
+def _outputs_of_layers(config: Any) -> list[int]:
+    """The same where every layer is a stage, as in a ViT."""
+    names = getattr(config, "stage_names", None) or []
+    return _outputs(config) if len(names) - 1 in numbers(role_of(config, "layers")) else []
+
+
+def rotary_sections(config: Any, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The rotary parameters of a scope whose heads were made narrower; empty where it has no such sections.
+
+    `changed` are its other changed arguments. The three sections together are the frequencies of one head, half of
+    its rotated width. A default configuration leaves them out, and modelling code then takes those of full size.
+    """
+    holder = next((name for name in _HOLDERS if name in arguments_of(config)), None)
+    if holder is None or not _has_sections(config):
+        return {}
+    known = dict(getattr(config, holder, None) or {})
+    if any(isinstance(one, Mapping) for one in known.values()):  # by kind of layer, whose code knows the sections
+        return {}
+    width = _value("head_dim", config, changed)
+    heads = _value("num_attention_heads", config, changed)
+    if width is None and heads:
+        width = _value("hidden_size", config, changed) // heads
+    if not width:
+        return {}
+    part = known.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0
+    frequencies = int(width * part) // 2
+    time = frequencies // 4
+    rows = (frequencies - time) // 2
+    sections = [time, rows, frequencies - time - rows]
+    return {holder: {"rope_type": "default", **dict(sorted(known.items(), reverse=True)), _SECTIONS: sections}}
+
+
+def _has_sections(config: Any) -> bool:
+    """Whether the configuration's class, or the modelling code beside it, knows such sections."""
+    module = type(config).__module__.replace("configuration_", "modeling_")
+    found = importlib.util.find_spec(module) if ".modeling_" in module else None
+    beside = Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""
+    return _SECTIONS in inspect.getsource(type(config)) + beside
+
+
+def _value(name: str, config: Any, changed: Mapping[str, Any]) -> Any:
+    return changed.get(name, getattr(config, name, None))

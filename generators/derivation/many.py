@@ -1,61 +1,87 @@
-"""Derives many recipes: one forked child a model type, from a parent that has imported the libraries once."""
+"""Derives many recipes: one forked child a piece of work, from a parent that has imported the libraries once.
+
+The parent never computes a tensor: after one large product of matrices its children would hang in OpenMP.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import importlib
+import json
+import os
+import select
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from generators.models.recipe import SHIPPED, SHIPPED_ORIGIN, Recipe
-from generators.models.refusal import Obstacle, Refusal
-from generators.models.store import keep_recipe, keep_refusal
+from generators.models.store import Obstacle, Refusal, keep_recipe, keep_refusal, load_recipe, refusal_of
 from hardware.errors import HwCompatError
+from hardware.garbage import uncollected
+from hardware.process import Answering, limit_memory
 
-from .children import TIMEOUT_S, Answered, in_children
-from .wanted import Wanted
+TIMEOUT_S = 240.0
+MEMORY_BYTES = 8 * 2**30
+_NEEDED = (
+    *("torch", "torch._dynamo", "transformers", "transformers.modeling_utils", "transformers.generation.utils"),
+    *("generators.derivation.derive", "hardware.model.decoding"),
+)
+_LOOK_S = 0.5
+
+Answer = dict[str, Any]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Derived:
-    """What became of it: a recipe, or a refusal. `seconds` of wall time."""
+class Wanted:
+    """A recipe to derive; `task` None is the type's primary one."""
 
-    wanted: Wanted
-    recipe: Recipe | None
-    refusal: Refusal | None
-    seconds: float
+    model_type: str
+    task: str | None = None
 
 
-def derive_many(
-    wanted: Iterable[Wanted],
-    on_done: Callable[[Derived], None],
-    *,
-    jobs: int,
-    timeout_s: float = TIMEOUT_S,
-) -> None:
-    """Derive each in a child of its own, `jobs` at a time, and tell `on_done` as they end, in any order.
+def missing(wanted: Iterable[Wanted]) -> list[Wanted]:
+    """Those for which neither a recipe nor a refusal is stored."""
+    return [
+        one
+        for one in wanted
+        if refusal_of(one.model_type, one.task) is None and load_recipe(one.model_type, one.task) is None
+    ]
 
-    A child that dies, or takes longer than `timeout_s` or more memory than it may, costs one recipe. Imports torch
-    and transformers into this process.
+
+def derive_and_keep(
+    wanted: Iterable[Wanted], *, jobs: int, shipped: bool = False, timeout_s: float = TIMEOUT_S
+) -> Iterator[tuple[Wanted, Recipe | Refusal]]:
+    """Derive each in a child of its own, `jobs` at a time, and yield what came of it as they end, in any order.
+
+    It is stored before it is yielded, so that nothing is lost where it is cut off: in the package's own data if
+    `shipped`, else in this machine's own folder. Imports torch and transformers into this process. Raises
+    `OutputError`.
     """
-    in_children(wanted, _derive, lambda one: on_done(_derived(one)), jobs=jobs, timeout_s=timeout_s)
+    folder = SHIPPED if shipped else None
+    for asked, answer, lost in in_children(wanted, _derive, jobs=jobs, timeout_s=timeout_s):
+        if answer is not None and "recipe" in answer:
+            recipe = Recipe.from_dict(answer["recipe"])
+            if shipped:
+                recipe = replace(recipe, recorded={**recipe.recorded, "origin": SHIPPED_ORIGIN})
+            keep_recipe(recipe, primary=asked.task is None, folder=folder)
+            keep_refusal(asked.model_type, asked.task, None, folder)
+            yield asked, recipe
+            continue
+        if answer is not None:
+            refusal = Refusal.from_dict(answer["refusal"])
+        else:
+            refusal = Refusal(model_type=asked.model_type, obstacle=Obstacle.NOT_DERIVED, reason=lost)
+        refusal = replace(refusal, task=asked.task or "")
+        keep_refusal(asked.model_type, asked.task, refusal, folder)
+        yield asked, refusal
 
 
-def _derived(one: Answered[Wanted]) -> Derived:
-    recipe, refusal = None, None
-    if one.answer is None:
-        refusal = Refusal(model_type=one.item.model_type, obstacle=Obstacle.NOT_DERIVED, reason=one.lost)
-    elif "recipe" in one.answer:
-        recipe = Recipe.from_dict(one.answer["recipe"])
-    else:
-        refusal = Refusal.from_dict(one.answer["refusal"])
-    of_task = replace(refusal, task=one.item.task or "") if refusal else None
-    return Derived(wanted=one.item, recipe=recipe, refusal=of_task, seconds=one.seconds)
-
-
-def _derive(wanted: Wanted) -> dict[str, Any]:
+def _derive(wanted: Wanted) -> Answer:
     """The child: derive, and say what came out."""
+    from .building import obstacle_of
     from .derive import derive_tiny
-    from .obstacles import obstacle_of
 
     try:
         return {"recipe": derive_tiny(wanted.model_type, wanted.task).to_dict()}
@@ -66,22 +92,51 @@ def _derive(wanted: Wanted) -> dict[str, Any]:
     return {"refusal": obstacle_of(wanted.model_type, failure).to_dict()}
 
 
-def derive_and_keep(
-    wanted: Iterable[Wanted], *, jobs: int, shipped: bool = False, on_done: Callable[[Derived], None]
-) -> None:
-    """Derive each and store what comes of it as it comes, so that nothing is lost where it is cut off.
+def in_children(
+    items: Iterable[Item], work: Callable[[Item], Answer], *, jobs: int, timeout_s: float = TIMEOUT_S
+) -> Iterator[tuple[Item, Answer | None, str]]:
+    """Do `work` on each in a child of its own, `jobs` at a time, and yield item and answer as they end, in any order;
+    for a child without an answer the reason.
 
-    `shipped` stores into the package's own data, else it is this machine's own folder. Raises `OutputError`.
+    A child that dies, takes longer than `timeout_s` or more than `MEMORY_BYTES` costs one piece.
     """
-    folder = SHIPPED if shipped else None
+    warm_up()
+    waiting = list(items)[::-1]
+    working: dict[Answering, tuple[Item, float]] = {}
+    try:
+        while waiting or working:
+            while waiting and len(working) < jobs:
+                item = waiting.pop()
+                working[Answering(partial(_in_child, work, item))] = (item, time.monotonic())
+            select.select([child.reader for child in working], [], [], _LOOK_S)
+            for child, (item, started) in tuple(working.items()):
+                late = time.monotonic() - started > timeout_s
+                if child.heard_all():
+                    lost = "" if child.wait() == 0 else f"the process ended with {child.returncode}"
+                elif late:
+                    lost = f"no answer in {timeout_s:g} seconds"
+                else:
+                    continue
+                child.end()
+                del working[child]
+                yield item, None if lost else json.loads(child.heard), lost
+    finally:
+        for child in working:
+            child.end()
 
-    def keep(done: Derived) -> None:
-        recipe, asked = done.recipe, done.wanted
-        if recipe is not None:
-            if shipped:
-                recipe = replace(recipe, recorded={**recipe.recorded, "origin": SHIPPED_ORIGIN})
-            keep_recipe(recipe, primary=asked.task is None, folder=folder)
-        keep_refusal(asked.model_type, asked.task, done.refusal, folder)
-        on_done(done)
 
-    derive_many(wanted, keep, jobs=jobs)
+def warm_up() -> None:
+    """Import what every child needs. The library's packages are lazy: their modules have to be named, else each child
+    spends seconds on what stands behind them (SciPy, scikit-learn, TorchDynamo)."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    with uncollected():
+        for name in _NEEDED:
+            importlib.import_module(name)
+
+
+def _in_child(work: Callable[[Item], Answer], item: Item) -> bytes:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    limit_memory(MEMORY_BYTES)
+    return json.dumps(work(item)).encode()

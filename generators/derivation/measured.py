@@ -1,32 +1,43 @@
-"""What one model gives: its inputs and reference, and how its outputs hang together with its masks."""
+"""What one model gives: its inputs and reference, how its outputs hang together with its masks, its gradients, the
+numbers that a recipe keeps of it, and what no check asks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from generators.models.catalog import TaskEntry
 from generators.models.classifier import Classification
-from generators.models.diffusion import denoised
 from generators.models.inputs import LENGTHS, make_inputs, placeholders
-from hardware.compare import Array, Outputs, ReferenceNotFinite, is_whole
+from generators.models.libraries import denoised
+from hardware.compare import Array, Outputs, ReferenceNotFinite, compare_gradients, is_whole, scale_of
 from hardware.errors import ModelError
-from hardware.output_masks import masks_of
-from hardware.testing.reference import as_reference, float64_outputs
+from hardware.output_masks import covering, masks_of
+from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
 from hardware.testing.widened import copy_over
 
 from . import measure
 from .building import line_of
-from .diffusion_inputs import diffusion_specs
-from .gradients import trains_only
-from .overrides import overrides
-from .recorded import record
-from .sense_masks import with_sense_masks
+from .diffusion import diffusion_specs
+from .measure import NOISE, SUBTLE
+from .scopes import overrides
+from .sound import with_sense_masks
 from .specs import input_specs, lengths_of
+
+if TYPE_CHECKING:
+    import torch
 
 SEED = 0
 _SHORTER = 4
+_COUNT = 16
+_WORDS = "model.train()"
+"""What a model says that has gradients in training mode alone: Reformer computes its layers anew on the way back."""
+_STEPS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,3 +172,158 @@ def generates(model: Any, entry: TaskEntry, model_type: str) -> str:
     if "decoding" in overrides(model_type, entry.task).get("not_asked", ()):
         return "none"
     return "seq2seq" if model.config.is_encoder_decoder else "causal"
+
+
+def record(
+    reference: Outputs,
+    among: Sequence[str],
+    masks: Mapping[str, Array],
+    *,
+    faults: Sequence[Outputs] = (),
+    seed: int,
+    lengths: Sequence[int],
+    origin: str,
+) -> dict[str, Any]:
+    """16 numbers of one output at seeded positions where its mask is 1 and that aren't ruled out, and its scale.
+
+    The output is the first of those `among` which all `faults` (outputs under each) move by `SUBTLE`, else the one
+    that they move most. Where a fault moves none of the numbers by that, it gets one of its own: where it is loudest.
+    """
+    moves = {name: [_moves(one, reference, name, masks.get(name)) for one in faults] for name in among}
+    least = {name: min((float(one.max(initial=0.0)) for one in moves[name]), default=0.0) for name in among}
+    output = next((name for name in among if least[name] >= SUBTLE), max(among, key=lambda name: least[name]))
+    array, mask = reference[output], masks.get(output)
+    positions = _drawn(array, mask, np.random.default_rng(seed))
+    for number, move in enumerate(moves[output], 1):
+        if max(move[tuple(place)] for place in positions) < SUBTLE:
+            positions[-number] = [int(place) for place in np.unravel_index(move.argmax(), move.shape)]
+    kept = array if mask is None else array[covering(mask, array)]
+    return {
+        "output": output,
+        "positions": positions,
+        "values": [float(f"{array[tuple(place)]:.10g}") for place in positions],
+        "scale": float(f"{scale_of(kept):.6g}"),
+        "seed": seed,
+        "lengths": list(lengths),
+        "origin": origin,
+    }
+
+
+def _drawn(array: Array, mask: Array | None, rng: np.random.Generator) -> list[list[int]]:
+    """Positions that mean something, drawn at random."""
+    meant = np.argwhere(np.ones(array.shape[:1]) if mask is None else mask)
+    positions: list[list[int]] = []
+    for place in rng.integers(0, len(meant), _COUNT):
+        while True:
+            rest = [int(rng.integers(0, size)) for size in array.shape[meant.shape[1] :]]
+            position = [*map(int, meant[place]), *rest]
+            if not np.isneginf(array[tuple(position)]):
+                break
+        positions.append(position)
+    return positions
+
+
+def _moves(fault: Outputs, reference: Outputs, name: str, mask: Array | None) -> Array:
+    """How far each entry of an output moves, relative to its scale; 0 where it means nothing, or isn't comparable."""
+    got, want = fault.get(name), reference[name]
+    if got is None or got.shape != want.shape:
+        return np.zeros(want.shape)
+    kept = want if mask is None else want[covering(mask, want)]
+    with np.errstate(invalid="ignore"):
+        moves = np.abs(got - want) / scale_of(kept)
+    moves = np.where(np.isfinite(moves), moves, 0.0)
+    if mask is not None:
+        meant = covering(mask, want)
+        moves = moves * meant.reshape(*meant.shape, *[1] * (want.ndim - meant.ndim))
+    return np.asarray(moves)
+
+
+def trains_only(model: torch.nn.Module, inputs: Mapping[str, Array]) -> bool:
+    """Whether a float32 model has gradients in training mode alone: it says so, or in evaluation mode it keeps from
+    pass to pass what it computed of parameters, which then get none (Mega its kernels)."""
+    try:
+        at_first = float64_gradients(as_reference(copy_over(model)), inputs)
+        used = as_reference(copy_over(model))
+        float64_outputs(used, inputs)
+        return len(float64_gradients(used, inputs)) < len(at_first)
+    except AssertionError as error:
+        return _WORDS in str(error)
+    except Exception:  # whatever modelling code raises shows when the gradients are compared
+        return False
+
+
+def lost_gradients(
+    model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str], *, training: bool
+) -> list[str]:
+    """Why the gradients of a float32 model are no match for those in float64; empty where they are.
+
+    A number next to a kink, as that of a ReLU, may fall on either side of it: then another gain is the better one.
+    Other kernels round otherwise, and another processor has others; so they are asked for with oneDNN and without.
+    """
+    import torch
+
+    from hardware.backends._torch import loss_gradients
+    from hardware.model.tensors import to_tensors
+
+    exact = as_reference(copy_over(model))
+    try:
+        given = to_tensors(inputs, "cpu", torch.float32)
+        want = float64_gradients(exact, inputs, masked_by, training=training)
+        error = 0.0
+        for with_onednn in (True, False):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="TF32 acceleration")  # flags() sets what nobody has
+                with torch.backends.mkldnn.flags(enabled=with_onednn):
+                    got = loss_gradients(copy.deepcopy(model), given, masked_by, training=training)
+            error = max(error, compare_gradients(got, want).max_rel_error)
+    except Exception as raised:  # whatever modelling code raises, it is the reason why nothing can be learnt
+        return [f"there are no gradients: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]
+    return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]
+
+
+def run_whole(model: torch.nn.Module, found: Measured, decoding: str) -> tuple[set[str], bool]:
+    """Names of the modules that a forward pass and decoding call, and whether decoding used a cache."""
+    used = True
+
+    def decode() -> None:
+        nonlocal used
+        used = _decoded_with_cache(run, found)
+
+    run = copy.deepcopy(model)
+    reached = measure.modules_reached(run, lambda: measure.run(run, found.inputs))
+    if decoding != "none":
+        reached |= measure.modules_reached(run, decode)
+    return reached, used
+
+
+def left_out(model: torch.nn.Module, found: Measured, reached: Collection[str], told: Mapping[str, Any]) -> str:
+    """The condition under which a model's suite passes, in words; empty where there is none."""
+    said = [told["left_out"]] if "left_out" in told else []
+    if unrun := ", ".join(_unrun(model, reached)):
+        said.append(f"{unrun}, which no check runs")
+    if found.unknown_masks:
+        said.append(f"padding by {', '.join(found.unknown_masks)}")
+    return "; ".join(said)
+
+
+def _unrun(model: torch.nn.Module, reached: Collection[str]) -> Iterator[str]:
+    """The models inside `model`, whole ones of the library, of which no module was reached."""
+    named: list[str] = []
+    for name, module in model.named_modules():
+        if not name or not hasattr(module, "save_pretrained") or any(name.startswith(f"{one}.") for one in named):
+            continue
+        if not any(one == name or one.startswith(f"{name}.") for one in reached):
+            named.append(name)
+    yield from named
+
+
+def _decoded_with_cache(model: torch.nn.Module, found: Measured) -> bool:
+    import torch
+
+    from hardware.model.decoding import greedy
+    from hardware.model.tensors import to_tensors
+
+    try:
+        return greedy(model, to_tensors(found.inputs, "cpu", torch.float32), steps=_STEPS, use_cache=True).used_cache
+    except Exception:  # whatever decoding raises, the suite's checks of it show
+        return True

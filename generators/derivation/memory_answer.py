@@ -12,10 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate
-from generators.derivation.child import memory_in_child
-from generators.models.classifier import Classification
-from generators.models.sources import kind_of
+from generators.compatibility.memory import Anatomy, MemoryEstimate
+from generators.derivation.on_demand import memory_in_child
+from generators.models.classifier import Classification, kind_of
 from hardware.errors import ModelError, echo
 from hardware.paths import cache_folder
 from hardware.process import ROOT
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _SOURCES = (
     *("generators/derivation/memory", "generators/derivation", "generators/models/inputs.py"),
-    *("generators/compatibility/memory", "hardware/backends", "hardware/model"),
+    *("generators/compatibility/memory.py", "hardware/backends", "hardware/model"),
 )
 """What estimates come from, below our root."""
 

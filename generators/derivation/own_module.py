@@ -23,7 +23,7 @@ from hardware.testing.own_module import use_working_directory
 from hardware.testing.reference import as_reference, float64_outputs, gradient_summary
 
 from . import measure
-from .recorded import record
+from .measured import record
 
 if TYPE_CHECKING:
     import torch

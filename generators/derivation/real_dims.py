@@ -1,12 +1,17 @@
-"""Configurations at real widths with one or two layers: of a model type's defaults, or of a checkpoint's config.json.
+"""Models at real size: configurations at real widths with one or two layers, of a model type's defaults or of a
+checkpoint's config.json; and how a type calls torch's operators at the size of its defaults.
 
-What they need of memory is known before anything is allocated.
+What the first need of memory is known before anything is allocated; for the second nothing is, because all tensors
+are fakes that carry shapes alone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +19,20 @@ from typing import Any
 from generators.models.catalog import TaskClass, load_catalog
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
+from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
+from generators.models.store import load_recipe
+from hardware.compare import Array
 from hardware.errors import ModelError, echo
 from hardware.system.memory import free_bytes
 
 from . import tiny
-from .building import build, class_of
+from .building import build, class_of, line_of
 from .derive import loudest_recipe, task_class
 from .division import Division
-from .overrides import overridden, overrides
-from .scopes import arguments_of, children, default_of, role_of
+from .operator_calls import Call, call_recorder
+from .scopes import arguments_of, children, default_of, overridden, overrides, role_of
+from .specs import input_specs
 
 BYTES_A_PARAMETER = 28
 """The model and what the target makes of it (4 + 4), its float64 reference (8), gradients of both (4 + 8)."""
@@ -33,6 +42,10 @@ _SHOWN = ("hidden", "width", "heads", "head_dim", "layers", "vocabulary", "posit
 
 _LABELS = ("id2label", "label2id")
 _LEFT_OUT = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "model_type", *_LABELS)
+_SEED = 0
+_MASKS = ("mask", "padded", "heard", "shown", "ones")
+_OF_FAKES = "prim."
+"""What fakes ask each other that tensors don't."""
 
 
 def derive_real(name: str, task: str | None = None) -> Recipe:
@@ -135,3 +148,70 @@ def _parameters(what: Classification, chosen: TaskClass, arguments: Mapping[str,
     with torch.device("meta"):
         model = build(load_catalog().config_class(what.model_type), chosen.model_class, arguments)
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def real_calls(model_type: str, task: str | None = None) -> tuple[Call, ...]:
+    """How one forward pass calls torch's operators at the size of the type's default configuration, in float32, for
+    the lengths and the batch of its tiny model.
+
+    Nothing is allocated: parameters and inputs are fakes. Where the model's own code can't be run on those, it is run
+    without masks, whose numbers it may ask for, and at last as graphs are made of it (`hardware/export/tracing.py`:
+    experts without a loop). Sizes that depend on numbers have names (`u0`). Raises `ModelError` where the type has no
+    recipe, or its code asks other tensors for their numbers.
+    """
+    from hardware.export.tracing import traceable_parts
+
+    recipe = load_recipe(model_type, task)
+    if recipe is None or recipe.library != "transformers":
+        raise ModelError(f"{echo(model_type)} has no recipe of transformers", fix="Name a model type that has one.")
+    config = tiny._defaults(model_type, load_catalog())
+    failed: list[Exception] = []
+    masks = frozenset(name for name, spec in recipe.inputs.items() if spec["kind"] in _MASKS)
+    for parts, dropped in ((_as_it_is, frozenset()), (_as_it_is, masks), (traceable_parts, frozenset())):
+        try:
+            return _calls(recipe, config, parts, dropped)
+        except Exception as error:  # a model's own code, or a number that isn't there
+            failed.append(error)
+    raise ModelError(
+        f"{echo(model_type)} doesn't run at the size of its defaults without numbers",
+        why=f"{type(failed[0]).__name__}: {line_of(failed[0])}",
+    ) from failed[0]
+
+
+def _as_it_is(_: Any) -> AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+def _calls(
+    recipe: Recipe, config: Any, parts: Callable[[Any], AbstractContextManager[Any]], dropped: frozenset[str]
+) -> tuple[Call, ...]:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from transformers.initialization import no_init_weights
+
+    from hardware.model.calls import forward
+    from hardware.model.tensors import to_tensors
+
+    unknown_numbers = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=unknown_numbers)
+    with torch.device("meta"), no_init_weights():  # what a constructor counts on the CPU keeps its numbers
+        model = class_of(recipe.model_class)(copy.deepcopy(config)).eval()
+    with mode:
+        model.to_empty(device="cpu")
+    tensors = to_tensors(_inputs(recipe, model), "cpu", torch.float32)
+    given = {
+        name: mode.from_tensor(tensor, static_shapes=True) for name, tensor in tensors.items() if name not in dropped
+    }
+    with parts(model), mode, call_recorder() as recorder, torch.no_grad():
+        forward(model, given)
+    return tuple(call for call in recorder.calls if not call.operator.startswith(_OF_FAKES))
+
+
+def _inputs(recipe: Recipe, model: Any) -> Mapping[str, Array]:
+    """Inputs for the sizes of this model: the recipe's kinds, with the sides and channels of its configuration."""
+    entry = task_class(recipe.model_type, recipe.task).entry
+    side = next((spec["side"] for spec in recipe.inputs.values() if spec["kind"] == "mask"), "right")
+    lengths = recipe.recorded["lengths"]
+    specs = input_specs(model, entry, classify_type(recipe.model_type).architecture, side, lengths[0])
+    return make_inputs({name: specs.get(name, spec) for name, spec in recipe.inputs.items()}, _SEED, lengths)

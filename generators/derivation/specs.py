@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 from generators.models.catalog import TaskEntry, load_catalog
@@ -13,12 +14,9 @@ from hardware.errors import ModelError
 from hardware.model.positions import positions_of
 
 from . import measure
-from .modalities import modality_spec
-from .overrides import overrides
-from .places import place_tokens, places
-from .scenes import scene_spec
-from .scopes import attribute_of, special_tokens, text_config
-from .sound import SOUND_MASKS, SOUNDS, chosen_layout, sound_layouts
+from .scopes import attribute_of, overrides, referred, special_tokens, text_config
+from .senses import modality_spec, scene_spec
+from .sound import SOUND_MASKS, SOUNDS, chosen_layout, place_tokens, places, sound_layouts
 
 _DECODED = 6
 """Tokens that suites decode, where a model has positions for them behind its inputs."""
@@ -83,7 +81,7 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
             specs[name] = {"kind": "places", "token": next(iter(tokens.values()))}
     for name, fields in told.items():
         if name in specs:
-            specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
+            specs[name] |= {key: referred(value, partial(_looked_up, text, config)) for key, value in fields.items()}
     _end_texts(model, specs, text, reads_own_end)
     for name, likely in layouts.items():
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
@@ -199,14 +197,10 @@ def _needed(model: Any) -> set[str]:
     return {one.name for parameters in known for one in parameters if one.default is one.empty}
 
 
-def _referred(value: Any, text: Any, config: Any) -> Any:
-    """A literal of overrides/*.toml, or for "@name" an attribute of the text part, else of the whole or a part."""
-    if isinstance(value, list):
-        return [_referred(one, text, config) for one in value]
-    if isinstance(value, str) and value.startswith("@"):
-        found = attribute_of(text, value[1:]) or attribute_of(config, value[1:])
-        return list(found) if isinstance(found, tuple) else found
-    return value
+def _looked_up(text: Any, config: Any, name: str) -> Any:
+    """An attribute of the text part, else of the whole or a part."""
+    found = attribute_of(text, name) or attribute_of(config, name)
+    return list(found) if isinstance(found, tuple) else found
 
 
 def lengths_of(model: Any) -> tuple[int, int]:

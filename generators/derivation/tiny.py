@@ -1,4 +1,4 @@
-"""Tiny configurations for model types: the library's own defaults, divided.
+"""Tiny configurations for model types: the library's own defaults, divided, and what the head of a task wants beside.
 
 Every width of the whole configuration tree is divided by one factor, so that what was equal, a sum or a
 product stays so; names are understood by the roles in roles.toml, exceptions are data in overrides/*.toml.
@@ -6,32 +6,45 @@ product stays so; names are understood by the roles in roles.toml, exceptions ar
 
 from __future__ import annotations
 
+import copy
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from generators.models.catalog import Catalog
+from generators.models.catalog import Catalog, TaskClass
+from generators.models.classifier import Classification
 from hardware.errors import ModelError
 
-from .division import Division, divided, divisions_of
-from .image_sizes import image_sizes
-from .layer_lists import kept_lists, kept_outputs, layers_needed, telling_layers
-from .overrides import overridden, overrides
-from .rotary import rotary_sections
+from .division import (
+    Division,
+    divided,
+    divisions_of,
+    image_sizes,
+    kept_lists,
+    kept_outputs,
+    layers_needed,
+    rotary_sections,
+    telling_layers,
+)
 from .scopes import (
     arguments_of,
     children,
     declared_parts,
     default_of,
     numbers,
+    overridden,
+    overrides,
     readable,
     role_of,
     roles,
+    text_config,
     token_ids,
     tree,
     unset_places,
     whole_numbers,
 )
+from .specs import first_special
 
 VOCABULARY = 512
 POSITIONS = 128
@@ -279,6 +292,35 @@ def _defaults(model_type: str, catalog: Catalog) -> Any:
         ) from error
 
 
-def tiny_config(model_type: str, catalog: Catalog) -> dict[str, Any]:
-    """The smallest of `tiny_configs`."""
-    return next(tiny_configs(model_type, catalog))
+def head_arguments(
+    config: Mapping[str, Any], config_class: Any, chosen: TaskClass, what: Classification
+) -> dict[str, Any]:
+    """The constructor arguments that tasks.toml asks for, as changes to `config`. `config_class` None: of diffusers,
+    whose classes take none."""
+    changed: dict[str, Any] = {}
+    if chosen.entry.labels:
+        own = overrides(what.model_type, chosen.task).get("config", {})
+        changed["num_labels"] = own.get("num_labels", LABELS)
+    if config_class is None:
+        return changed
+    changed |= copy.deepcopy(dict(chosen.entry.config))
+    if decodes_beside_its_primary_task(what, chosen, config_class):
+        changed["is_decoder"] = True
+    if chosen.entry.reads_end:
+        changed |= _padding_token(config_class(**copy.deepcopy(dict(config))))
+    return changed
+
+
+def decodes_beside_its_primary_task(what: Classification, chosen: TaskClass, config_class: Any) -> bool:
+    """Whether an encoder stands in as a decoder, as BERT may: its configuration has to say so, else it looks ahead
+    and keeps no cache."""
+    if what.architecture != "encoder-only" or chosen.entry.generate != "causal":
+        return False
+    return "is_decoder" in inspect.signature(config_class.__init__).parameters
+
+
+def _padding_token(made: Any) -> dict[str, int]:
+    """A padding token that no text holds, where a configuration with a vocabulary has none."""
+    if text_config(made) is not made or getattr(made, "pad_token_id", None) is not None:
+        return {}
+    return {"pad_token_id": first_special(made) - 1} if getattr(made, "vocab_size", None) else {}

@@ -6,6 +6,7 @@ name only where nothing else is known. Imports neither torch nor transformers, a
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,18 +15,27 @@ from typing import Any
 
 import click
 
+from hardware.cell import GRAPH_TASK, MODULE_TASK
 from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelMissing, did_you_mean, echo
 from hardware.plain_text import json_text, printable
+from hardware.untrusted import is_folder, is_plain_file
 
 from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
 from .catalog import load_catalog
 from .checkpoint import read_checkpoint
-from .diffusion import LIBRARY
-from .libraries import catalog_of, diffusion_catalog, is_known, known_types, lacking
+from .libraries import LIBRARY, catalog_of, diffusion_catalog, is_known, known_types, lacking
 from .names import known_words, last_resort, type_in_name
-from .sources import SAID, TASKS, kind_of
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+_FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+GRAPH_SUFFIXES = (".onnx", ".xml")
+TASKS = {"module": MODULE_TASK, "graph": GRAPH_TASK}
+"""The task of each kind."""
+SAID = {
+    "module": "a name of your own code, which classifying doesn't run",
+    "graph": "the file's name: a graph says what it computes, not what for",
+}
+"""Where a classification of each kind comes from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,3 +310,26 @@ def main(
 
 if __name__ == "__main__":
     main()
+
+
+def kind_of(name: str) -> str:
+    """`module` for `package.module:factory`, `graph` for the path of a graph file, else the empty string.
+
+    Runs and opens nothing. Raises `ModelError` for a graph file that isn't there, `BrokenInput` for an empty one.
+    """
+    if _FACTORY.fullmatch(name):
+        return "module"
+    if not name.lower().endswith(GRAPH_SUFFIXES):
+        return ""
+    path = Path(os.path.expanduser(name))  # of a home that nobody has it leaves the name as it is
+    if is_folder(path):
+        return ""
+    if not is_plain_file(path):
+        raise ModelError(
+            f"the file {echo(name)} does not exist",
+            why="a name like this is the path of a graph file",
+            fix="Name an .onnx file, or an OpenVINO .xml file with its .bin file beside it.",
+        )
+    if not path.stat().st_size:
+        raise BrokenInput(f"the file {echo(name)} is empty", fix="Fetch or export it again.")
+    return "graph"

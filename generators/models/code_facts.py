@@ -6,21 +6,12 @@ the host. Reading it imports nothing that builds models.
 
 from __future__ import annotations
 
-import functools
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import BrokenInput, OutputError, echo
-from hardware.paths import CACHE_VARIABLE, cache_folder
-from hardware.whole_file import one_at_a_time, write_whole
-
-from .libraries import catalog_of
-from .recipe import DERIVED, SHIPPED
-from .store import folder_name, folders
+from .store import Records
 
 ANY_LENGTH = "any_length"
 OWN_SIZES = "own_sizes"
@@ -84,48 +75,15 @@ class CodeFacts:
         return cls(**{**data, **{name: tuple(data.get(name, ())) for name in listed}})
 
 
+_CODE_FACTS = Records("code", "facts of types' code", CodeFacts.from_dict, indent=0)
+
+
 def code_facts(model_type: str, task: str) -> CodeFacts | None:
     """What is known of a type's code doing a task, in the installed version of its library; None where nobody asked
-    it. Raises `BrokenInput` for a file that can't be read.
-
-    A process reads the files once, since a matrix asks thousands of times.
-    """
-    return _known(os.environ.get(CACHE_VARIABLE, "")).get((model_type, task))
-
-
-@functools.lru_cache(maxsize=4)
-def _known(_cache: str) -> Mapping[tuple[str, str], CodeFacts]:
-    """All that is known; what ships comes first."""
-    roots = (cache_folder(DERIVED), SHIPPED)
-    return {key: one for root in roots for name in folders() for key, one in _read(_path(root, name)).items()}
+    it. Raises `BrokenInput` for a file that can't be read."""
+    return next(_CODE_FACTS.of(model_type, task), None)
 
 
 def keep_code_facts(found: CodeFacts, folder: Path | None = None) -> None:
     """Store in `folder` (by default this machine's own). Raises `OutputError`."""
-    library = catalog_of(found.model_type)
-    path = _path(folder or cache_folder(DERIVED), folder_name(library.library, library.version))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with one_at_a_time(path.parent):
-            known = {**_read(path), (found.model_type, found.task): found}
-            listed = [known[key].to_dict() for key in sorted(known)]
-            write_whole(path, json.dumps(listed, indent=0, ensure_ascii=False, allow_nan=False) + "\n")
-    except OSError as error:
-        raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
-    _known.cache_clear()
-
-
-def _path(folder: Path, of: str) -> Path:
-    return folder / f"code-{of}.json"
-
-
-def _read(path: Path) -> Mapping[tuple[str, str], CodeFacts]:
-    if not path.is_file():
-        return {}
-    try:
-        listed = json.loads(path.read_text(encoding="utf-8"))
-        return {(one.model_type, one.task): one for one in map(CodeFacts.from_dict, listed)}
-    except (OSError, ValueError, TypeError) as error:
-        raise BrokenInput(
-            f"{echo(str(path))} doesn't say what types' code does", why=str(error), fix="Delete it."
-        ) from error
+    _CODE_FACTS.keep(found.model_type, found.task, found, folder)

@@ -1,23 +1,38 @@
 """The libraries whose models are tested: transformers, whose model types come first, and diffusers.
 
-Each has a catalog behind one small interface; who has a model type in hand asks `catalog_of`.
+Each has a catalog behind one small interface; who has a model type in hand asks `catalog_of`. What the installed
+diffusers can build, families of pipelines as its auto mappings name them and their parts, is read from source without
+importing it, as the catalog of transformers is. Without diffusers, the shipped recipes say which families there are.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
+import importlib.metadata
+import importlib.util
 import json
-from collections.abc import Mapping
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from packaging.version import Version
 
-from hardware.errors import ModelError
+from hardware.errors import BrokenInput, ModelError, did_you_mean, echo
 
 from .catalog import TaskClass, TaskEntry, load_catalog
-from .diffusion import INSTALL, LIBRARY, DiffusionCatalog, installed_diffusers, pipeline_mappings
 from .recipe import SHIPPED
+
+LIBRARY = "diffusers"
+INSTALL = "Install it with: pip install -r requirements-diffusion.txt"
+RECONSTRUCTION = "image-reconstruction"
+"""The task of a family's autoencoder; every other is its denoiser's."""
+_MAPPING = re.compile(r"AUTO_[A-Z0-9]+_PIPELINES_MAPPING")
+_OUTER = frozenset({"Optional", "Union", "List", "Tuple", "list", "tuple", "None"})
 
 
 class AnyCatalog(Protocol):
@@ -89,3 +104,210 @@ def require(library: str) -> None:
         raise ModelError(
             "no recipe of a diffusion model can be derived", why="diffusers isn't installed", fix=INSTALL
         )
+
+
+@functools.cache
+def _data() -> Mapping[str, Any]:
+    with Path(__file__).with_name("diffusion.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+@functools.cache
+def diffusion_entries() -> tuple[tuple[str, TaskEntry], ...]:
+    """The lines of diffusion.toml in their order: the part that each tests, and the line as an entry."""
+    return tuple(
+        (
+            line["part"],
+            TaskEntry(
+                mapping=line["mapping"],
+                task=line["task"],
+                auto_class=line["auto_class"],
+                outputs=("sample",),
+                generate="none",
+            ),
+        )
+        for line in _data()["entry"]
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionCatalog:
+    """The pipeline families of one version: the pipeline class by mapping and family; empty without diffusers, where
+    `known` alone says which task of a family has which class."""
+
+    version: str
+    mappings: Mapping[str, Mapping[str, str]]
+    known: Mapping[str, Mapping[str, str]]
+    library: str = LIBRARY
+
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """Every family; none has a configuration class, because a part is built of plain arguments."""
+        return MappingProxyType(dict.fromkeys([*dict.fromkeys(_families(self.mappings)), *self.known], ""))
+
+    @property
+    def model_types(self) -> tuple[str, ...]:
+        """Every family, in alphabetical order."""
+        return tuple(sorted(self.configs))
+
+    def config_class(self, model_type: str) -> str:
+        """The empty string. Raises `ModelError` for an unknown family."""
+        if model_type not in self.configs:
+            raise ModelError(
+                f"{echo(model_type)} is not a pipeline of diffusers {self.version}",
+                fix=did_you_mean(model_type, self.configs),
+            )
+        return ""
+
+    def tasks_of(self, model_type: str) -> tuple[TaskClass, ...]:
+        """What a family can do: the steps of its pipelines, by the denoiser's class, then its autoencoder alone."""
+        self.config_class(model_type)
+        found = []
+        for part, entry in diffusion_entries():
+            name = self.known.get(model_type, {}).get(entry.task) or self._class_of(part, model_type, entry.mapping)
+            if name:
+                found.append(TaskClass(task=entry.task, auto_class=entry.auto_class, model_class=name, entry=entry))
+        return tuple(found)
+
+    def _class_of(self, part: str, model_type: str, mapping: str) -> str:
+        """The class of a part in the pipeline that a mapping names for a family, else in the family's first."""
+        own = _own_name(model_type)
+        pipelines = [
+            classes[own] for name, classes in self.mappings.items() if own in classes and mapping in ("", name)
+        ]
+        return _parts_of(pipelines[0]).get(part, "") if pipelines else ""
+
+    def tasks_of_class(self, model_class: str) -> tuple[TaskEntry, ...]:
+        """The tasks that a class does in any family, in order of priority."""
+        done = {one.task for name in self.configs for one in self.tasks_of(name) if one.model_class == model_class}
+        return tuple(entry for _, entry in diffusion_entries() if entry.task in done)
+
+    def types_of_class(self, model_class: str) -> tuple[str, ...]:
+        """The families that a class is a part of."""
+        return tuple(n for n in self.model_types if model_class in (one.model_class for one in self.tasks_of(n)))
+
+    def modalities(self, model_type: str) -> frozenset[str]:
+        """None: what a step takes are embeddings and latents, which its denoiser's inputs say."""
+        return frozenset()
+
+
+def _families(mappings: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """The names of families. One that is a model type of transformers too stands here with the library before it."""
+    theirs = load_catalog().configs
+    for names in mappings.values():
+        yield from (f"{LIBRARY}-{name}" if name in theirs else name for name in names)
+
+
+def _own_name(model_type: str) -> str:
+    return model_type.removeprefix(f"{LIBRARY}-")
+
+
+@functools.cache
+def denoised(model_type: str, task: str) -> str:
+    """The family whose denoiser does a task; empty where it is an autoencoder's, which families share."""
+    return "" if task == RECONSTRUCTION else model_type
+
+
+@functools.cache
+def installed_diffusers() -> str:
+    """The version of diffusers here, from its metadata; empty where there is none."""
+    try:
+        return importlib.metadata.version(LIBRARY)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _package() -> Path | None:
+    spec = importlib.util.find_spec(LIBRARY)
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+
+
+def _source(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise BrokenInput(f"{path.name} of diffusers cannot be read", why=str(error)) from error
+
+
+@functools.cache
+def pipeline_mappings() -> Mapping[str, Mapping[str, str]]:
+    """The pipeline classes by mapping and family, as the installed diffusers has them; empty without it."""
+    package = _package() if installed_diffusers() else None
+    return read_pipelines(_source(package / "pipelines" / "auto_pipeline.py")) if package else {}
+
+
+def read_pipelines(source: str) -> dict[str, dict[str, str]]:
+    """Every `AUTO_..._PIPELINES_MAPPING` of a module's text, with what is put into it later. Raises `SyntaxError`."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Assign):
+            continue
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and _MAPPING.fullmatch(target.id):
+            pairs = (e.elts for e in ast.walk(node.value) if isinstance(e, ast.Tuple) and len(e.elts) == 2)
+            found.setdefault(target.id, {}).update(
+                {str(k.value): v.id for k, v in pairs if isinstance(k, ast.Constant) and isinstance(v, ast.Name)}
+            )
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            name, key, value = target.value.id, target.slice, node.value
+            if _MAPPING.fullmatch(name) and isinstance(key, ast.Constant) and isinstance(value, ast.Name):
+                found.setdefault(name, {})[str(key.value)] = value.id
+    return found
+
+
+@functools.cache
+def _parts_of(pipeline: str) -> Mapping[str, str]:
+    """The classes of a pipeline's parts by the part, as its constructor is annotated; empty where it isn't found."""
+    for path in sorted(_imported_from().get(pipeline, Path()).glob("*.py")):
+        if f"\nclass {pipeline}(" in (source := _source(path)):
+            return read_parts(source, pipeline)
+    return {}
+
+
+@functools.cache
+def _imported_from() -> Mapping[str, Path]:
+    """The folders of the modules that auto_pipeline.py imports its pipelines from, by pipeline."""
+    package = _package()
+    if package is None:
+        return {}
+    tree = ast.parse(_source(package / "pipelines" / "auto_pipeline.py"))
+    imports = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
+    ]
+    return {
+        alias.name: package / "pipelines" / str(node.module).replace(".", "/")
+        for node in imports
+        for alias in node.names
+    }
+
+
+def read_parts(source: str, pipeline: str) -> dict[str, str]:
+    """The classes of a pipeline's parts in a module's text, as far as its constructor annotates them.
+
+    Only the text up to the end of the constructor is parsed: pipelines are long, and there are many.
+    """
+    begin = source.index(f"\nclass {pipeline}(") + 1
+    own = source[begin : _or_end(source.find("\nclass ", begin), source)]
+    maker = own.find("    def __init__(")
+    if maker < 0:
+        return {}
+    end = min(_or_end(own.find(text, maker + 1), own) for text in ("\n    def ", "\n    @"))
+    (function,) = [
+        n for n in ast.walk(ast.parse(own[:end])) if isinstance(n, ast.FunctionDef) and n.name == "__init__"
+    ]
+    annotated = {a.arg: _class_in(a.annotation) for a in (*function.args.args, *function.args.kwonlyargs)}
+    found = {}
+    for part, names in _data()["part"].items():
+        if known := next((annotated[name] for name in names if annotated.get(name)), ""):
+            found[part] = known
+    return found
+
+
+def _or_end(place: int, text: str) -> int:
+    return place if place >= 0 else len(text)
+
+
+def _class_in(annotation: ast.expr | None) -> str:
+    """The first class that an annotation names, as in `Optional[UNet2DConditionModel]`."""
+    names = [n.id for n in ast.walk(annotation) if isinstance(n, ast.Name)] if annotation is not None else []
+    return next((name for name in names if name not in _OUTER), "")

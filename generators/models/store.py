@@ -7,11 +7,14 @@ other types have none. Nothing is built here.
 from __future__ import annotations
 
 import contextlib
-import functools
+import importlib.util
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from hardware.cell import label_of
 from hardware.errors import BrokenInput, ModelError, OutputError, echo
@@ -19,11 +22,22 @@ from hardware.paths import cache_folder
 from hardware.whole_file import one_at_a_time, write_whole
 
 from .catalog import installed_version
-from .diffusion import LIBRARY, installed_diffusers
-from .libraries import catalog_of, diffusers_version
+from .libraries import LIBRARY, catalog_of, diffusers_version, installed_diffusers
 from .recipe import DERIVED, Recipe, read_recipe, write_recipe
 from .recipe import SHIPPED as SHIPPED
-from .refusal import Refusal
+
+
+class _Kept(Protocol):
+    """What of a type doing a task is kept as JSON."""
+
+    @property
+    def model_type(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+Record = TypeVar("Record", bound=_Kept)
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -103,54 +117,150 @@ def keep_recipe(recipe: Recipe, *, primary: bool, folder: Path | None = None) ->
     write_recipe(recipe, folder / folder_name(recipe.library, recipe.library_version) / name)
 
 
+class Obstacle(StrEnum):
+    """What stands in the way. All but `NOT_DERIVED` mean that nobody can build the type here as it comes."""
+
+    NO_CLASS = "no_class"
+    """No class with a forward: a part of other models, or one that only its parts compute."""
+    MISSING_DEPENDENCY = "missing_dependency"
+    """Importing or constructing its class asks for a package that isn't installed."""
+    DEFAULTS_FAIL = "defaults_fail"
+    """Its own constructor raises on its own untouched default configuration."""
+    NOT_DERIVED = "not_derived"
+    """It can be built, but no acceptable tiny model was found: a shortcoming of ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A model type without a recipe: what stands in the way, and the library's own words.
+
+    `task` is empty where it is the type's primary one; `package` is what it lacks, as it is imported, where that is
+    known.
+    """
+
+    model_type: str
+    obstacle: Obstacle
+    reason: str
+    task: str = ""
+    package: str = ""
+
+    @property
+    def is_outlived(self) -> bool:
+        """Whether what was lacking is installed by now."""
+        return bool(self.package) and importlib.util.find_spec(self.package) is not None
+
+    @property
+    def is_buildable(self) -> bool:
+        """Whether the type counts among those that can be built."""
+        return self.obstacle is Obstacle.NOT_DERIVED
+
+    @property
+    def cause(self) -> str:
+        """Why there is nothing to run, in one line."""
+        words = {
+            Obstacle.NO_CLASS: "no class of the library is it alone",
+            Obstacle.MISSING_DEPENDENCY: f"a package is missing{f', {self.package}' if self.package else ''}",
+            Obstacle.DEFAULTS_FAIL: "the library can't build it with its own default configuration",
+            Obstacle.NOT_DERIVED: "no tiny model of it is known whose faults would show",
+        }
+        return f"{self.model_type} has no suite: {words[self.obstacle]}: {self.reason.rstrip('.')}"
+
+    @property
+    def remedy(self) -> str:
+        """What a user can do about it."""
+        if self.obstacle is Obstacle.NO_CLASS:
+            return "test the model that it is a part of"
+        if self.obstacle is Obstacle.MISSING_DEPENDENCY:
+            return f"install {self.package or 'what it asks for'}, then run the same command again"
+        return f"test real weights: --model FOLDER, with a checkpoint of {self.model_type}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        plain = asdict(self) | {"obstacle": str(self.obstacle)}
+        return plain if self.package else {name: value for name, value in plain.items() if name != "package"}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Refusal:
+        """The refusal that `to_dict` wrote. Raises `BrokenInput`."""
+        try:
+            return cls(**{**data, "obstacle": Obstacle(data["obstacle"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise BrokenInput("a refusal cannot be read", why=str(error)) from error
+
+
+class Records(Generic[Record]):
+    """What is known of types doing tasks: a JSON list for each library, in what ships and in this machine's folder.
+
+    `name` begins the files' names, `what` says what they list, and `read` makes a record of its JSON.
+    """
+
+    def __init__(self, name: str, what: str, read: Callable[[dict[str, Any]], Record], *, indent: int) -> None:
+        self._name, self._what, self._read, self._indent = name, what, read, indent
+        self._seen: dict[Path, tuple[tuple[int, int], dict[tuple[str, str], Record]]] = {}
+
+    def of(self, model_type: str, task: str) -> Iterator[Record]:
+        """The records of a type doing a task, what ships first. Raises `BrokenInput` for a file that is none."""
+        found = (self._in(path).get((model_type, task)) for path in self._paths())
+        return (one for one in found if one is not None)
+
+    def types(self) -> list[str]:
+        """The types of whose primary task there is a record, in alphabetical order. Raises as `of` does."""
+        return sorted({name for path in self._paths() for name, task in self._in(path) if not task})
+
+    def keep(self, model_type: str, task: str, record: Record | None, folder: Path | None = None) -> None:
+        """Store a record in `folder` (by default this machine's own); None takes it out. Raises `OutputError`."""
+        catalog = catalog_of(model_type)
+        path = self._path(folder or cache_folder(DERIVED), folder_name(catalog.library, catalog.version))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with one_at_a_time(path.parent):  # another process may write in the same moment
+                before = self._in(path)
+                after = {key: one for key, one in before.items() if key != (model_type, task)}
+                if record is not None:
+                    after[model_type, task] = record
+                if after != before:
+                    listed = [after[key].to_dict() for key in sorted(after)]
+                    text = json.dumps(listed, indent=self._indent, ensure_ascii=False, allow_nan=False)
+                    write_whole(path, text + "\n")
+        except OSError as error:
+            raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
+
+    def _path(self, folder: Path, of: str) -> Path:
+        return folder / f"{self._name}-{of}.json"
+
+    def _paths(self) -> list[Path]:
+        return [self._path(root, name) for root in (SHIPPED, cache_folder(DERIVED)) for name in folders()]
+
+    def _in(self, path: Path) -> dict[tuple[str, str], Record]:
+        """The records of a file, read again only after it has changed: a matrix asks thousands of times."""
+        if not path.is_file():
+            return {}
+        told = path.stat()
+        state = (told.st_mtime_ns, told.st_size)
+        if path not in self._seen or self._seen[path][0] != state:
+            try:
+                listed = [self._read(one) for one in json.loads(path.read_text(encoding="utf-8"))]
+            except (OSError, ValueError, TypeError) as error:
+                what = f"{echo(str(path))} is not a list of {self._what}"
+                raise BrokenInput(what, why=str(error), fix="Delete it.") from error
+            self._seen[path] = (state, {(one.model_type, one.task): one for one in listed})
+        return self._seen[path][1]
+
+
+_REFUSALS = Records("refused", "refusals", Refusal.from_dict, indent=1)
+
+
 def refusals() -> Mapping[str, Refusal]:
     """Why model types of the installed libraries have no recipe of their primary task, by type.
 
     Raises `BrokenInput` for a file that can't be read.
     """
-    return {name: refusal for (name, task), refusal in sorted(_all_refusals().items()) if not task}
+    return {name: one for name in _REFUSALS.types() if (one := refusal_of(name)) is not None}
 
 
 def refusal_of(model_type: str, task: str | None = None) -> Refusal | None:
     """Why a type has no recipe of a task, None where nothing is known to stand in its way; no `task` is the first."""
-    found = (_refusals_in(path).get((model_type, task or "")) for path in _refused_paths())
-    return next((one for one in found if one is not None and not one.is_outlived), None)
-
-
-def _all_refusals() -> dict[tuple[str, str], Refusal]:
-    found: dict[tuple[str, str], Refusal] = {}
-    for path in reversed(_refused_paths()):
-        found |= {key: one for key, one in _refusals_in(path).items() if not one.is_outlived}
-    return found
-
-
-def _refused_paths() -> list[Path]:
-    """The files that say why types have no recipe; what ships comes first."""
-    return [_refused_path(root, name) for root in (SHIPPED, cache_folder(DERIVED)) for name in folders()]
-
-
-def _refusals_in(path: Path) -> dict[tuple[str, str], Refusal]:
-    if not path.is_file():
-        return {}
-    state = path.stat()
-    return _read_refusals(path, state.st_mtime_ns, state.st_size)
-
-
-@functools.lru_cache(maxsize=8)
-def _read_refusals(path: Path, _changed: int, _size: int) -> dict[tuple[str, str], Refusal]:
-    return _refusals_now(path)
-
-
-def _refusals_now(path: Path) -> dict[tuple[str, str], Refusal]:
-    try:
-        listed = json.loads(path.read_text(encoding="utf-8"))
-        return {(one.model_type, one.task): one for one in map(Refusal.from_dict, listed)}
-    except (OSError, ValueError, TypeError) as error:
-        raise BrokenInput(f"{echo(str(path))} is not a list of refusals", why=str(error), fix="Delete it.") from error
-
-
-def _refused_path(folder: Path, of: str) -> Path:
-    return folder / f"refused-{of}.json"
+    return next((one for one in _REFUSALS.of(model_type, task or "") if not one.is_outlived), None)
 
 
 def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, folder: Path | None = None) -> None:
@@ -158,22 +268,4 @@ def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, fol
 
     Raises `OutputError`.
     """
-    folder = folder or cache_folder(DERIVED)
-    catalog = catalog_of(model_type)
-    path = _refused_path(folder, folder_name(catalog.library, catalog.version))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with one_at_a_time(path.parent):
-            _refuse(path, (model_type, task or ""), refusal)
-    except OSError as error:
-        raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
-
-
-def _refuse(path: Path, asked: tuple[str, str], refusal: Refusal | None) -> None:
-    before = _refusals_now(path) if path.is_file() else {}  # another process may have written in the same moment
-    after = {key: one for key, one in before.items() if key != asked}
-    if refusal is not None:
-        after[asked] = refusal
-    if after != before:
-        text = json.dumps([after[key].to_dict() for key in sorted(after)], indent=1, ensure_ascii=False)
-        write_whole(path, text + "\n")
+    _REFUSALS.keep(model_type, task or "", refusal, folder)

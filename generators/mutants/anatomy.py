@@ -1,4 +1,5 @@
-"""Where a break matters: the attention, convolutions and tables of positions that a model's outputs depend on."""
+"""Where a break matters: the attention, convolutions and tables of positions that a model's outputs depend on; and
+whether one changed anything."""
 
 from __future__ import annotations
 
@@ -9,13 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from generators.derivation.measure import results_of
 from generators.derivation.sites import Site, attention_sites, convolution_sites, matrix_sites, position_tables
+from hardware.compare import compare
+from hardware.model.decoding import greedy
+from hardware.model.tensors import to_tensors
+from hardware.output_masks import masks_of
 
 if TYPE_CHECKING:
     import torch
 
 _DEAD = 1e-12
 """A gradient in float64, times the weight, below this share of the largest one is rounding: nothing depends on it."""
+SMALLEST_CHANGE = 5e-6
+"""A smaller difference, relative to the output's scale, may be rounding: a recipe's float32 error is below."""
+_STEPS = 4
 
 
 class Anatomy:
@@ -78,3 +87,33 @@ class Anatomy:
         tied = {id(p): name for name, p in model.named_parameters() if name in heard}
         names = model.named_parameters(remove_duplicate=False)
         return frozenset(heard | {name for name, parameter in names if id(parameter) in tied})
+
+
+def change(
+    clean: torch.nn.Module,
+    mutated: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    generates: str = "none",
+    masked_by: Mapping[str, str] | None = None,
+) -> float:
+    """The largest difference relative to the output's scale, where outputs mean something; infinite for NaN.
+
+    Two passes (the second with the rows of the batch turned round: the same shapes, other values) and, for what
+    decodes, the logits of a few steps with the cache. Both models keep whatever they keep between calls.
+    """
+    worst = 0.0
+    for arrays in (dict(inputs), {name: np.ascontiguousarray(array[::-1]) for name, array in inputs.items()}):
+        masks = masks_of(masked_by or {}, arrays)
+        want, got = results_of(clean, arrays), results_of(mutated, arrays)
+        worst = max(worst, compare(got, want, masks=masks, required=tuple(want)).max_rel_error)
+    if generates != "none":
+        want, got = ({"logits": _decode(model, inputs)} for model in (clean, mutated))
+        worst = max(worst, compare(got, want).max_rel_error)
+    return worst
+
+
+def _decode(model: torch.nn.Module, arrays: Mapping[str, Any]) -> Any:
+    import torch
+
+    return greedy(model, to_tensors(arrays, "cpu", torch.float32), steps=_STEPS, use_cache=True).logits

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hardware.errors import UsageError, did_you_mean, echo
 
-from . import flow, outputs, positions, weights
+from . import breaks, flow
 from .anatomy import Anatomy
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ _ALL = (
     Operator(
         name="attention_scale",
         describe="attention scores x1.1 (state space: C; convolutions: half of the channels)",
-        apply=weights.scale_attention_scores,
+        apply=breaks.scale_attention_scores,
     ),
     Operator(
         name="swapped_query_key",
         describe="query and key weights exchanged "
         "(latent attention: key and value; state space: C and B; convolutions: halves of the channels)",
-        apply=weights.swap_query_and_key,
+        apply=breaks.swap_query_and_key,
     ),
     Operator(
         name="dropped_mask",
@@ -74,20 +74,18 @@ _ALL = (
         name="transposed_head",
         describe="heads and head features exchanged before the output projection "
         "(state space and convolutions: groups of channels)",
-        apply=weights.transpose_heads,
+        apply=breaks.transpose_heads,
     ),
     Operator(
         name="position_off_by_one",
         describe="learned, rotary, computed or convolved positions or linear biases shifted by one "
         "(without any: a convolution's kernel)",
-        apply=positions.shift_positions,
+        apply=breaks.shift_positions,
     ),
-    Operator(name="nan_row", describe="last row of the main output is NaN", apply=outputs.put_nan),
-    Operator(name="half_batch", describe="second half of the batch repeats the first", apply=outputs.repeat_half),
-    Operator(
-        name="wrong_precision", describe="outputs rounded to bfloat16 and back", apply=outputs.round_to_bfloat16
-    ),
-    Operator(name="frozen_output", describe="first outputs are given back for the same shapes", apply=outputs.freeze),
+    Operator(name="nan_row", describe="last row of the main output is NaN", apply=breaks.put_nan),
+    Operator(name="half_batch", describe="second half of the batch repeats the first", apply=breaks.repeat_half),
+    Operator(name="wrong_precision", describe="outputs rounded to bfloat16 and back", apply=breaks.round_to_bfloat16),
+    Operator(name="frozen_output", describe="first outputs are given back for the same shapes", apply=breaks.freeze),
 )
 
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in _ALL}

@@ -21,11 +21,9 @@ from hardware.backends.factory import get_backend
 from hardware.errors import UsageError
 from hardware.target import Target
 
-from .anatomy import Anatomy
-from .made import Made
+from .anatomy import Anatomy, change
 from .operators import mutate, parse_mutant
-from .order import ORDERS_VARIABLE, Order, read_orders
-from .probe import change
+from .orders import ORDERS_VARIABLE, Made, Order, read_orders
 
 if TYPE_CHECKING:
     from hardware.backends.base import Inputs, ModelSubject, Runnable

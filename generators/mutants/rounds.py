@@ -19,8 +19,7 @@ from hardware.testing.progress import Progress
 from hardware.testing.runner import Limits, run_suites
 from hardware.testing.suite_file import SuiteFile
 
-from .made import Made
-from .order import ORDERS_VARIABLE, Order, write_orders
+from .orders import ORDERS_VARIABLE, Made, Order, write_orders
 
 PLUGIN = "generators.mutants.plugin"
 

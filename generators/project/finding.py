@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from enum import StrEnum
+from functools import partial
 from typing import Any
+
+from generators.compatibility.grade import check_reason
+from generators.compatibility.verdict import Words
+from hardware.evidence.record import EDITED, CheckLine, Outcome
+
+from .project_file import AcceptedFailure, Project
+
+_DONE = (Outcome.PASSED, Outcome.SKIPPED)
 
 
 class Kind(StrEnum):
@@ -52,6 +62,15 @@ class ProjectFinding:
     checks: tuple[str, ...] = ()
     evidence_ids: tuple[str, ...] = ()
     rests: bool = False
+
+    @classmethod
+    def shown(
+        cls, kind: Kind, cell: str, message: str, fix: str = "", lines: Sequence[CheckLine] = (), **more: Any
+    ) -> ProjectFinding:
+        """The finding that these results show."""
+        checks = tuple(dict.fromkeys(line.check_name for line in lines))
+        ids = tuple(dict.fromkeys(line.evidence_id for line in lines))
+        return cls(kind=kind, cell=cell, message=message, fix=fix, checks=checks, evidence_ids=ids, **more)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -106,3 +125,88 @@ class ProjectOutcome:
             "summary": self.summary,
             "findings": [finding.to_dict() for finding in self.findings],
         }
+
+
+def judge_accepted(
+    project: Project,
+    lines: Mapping[str, Sequence[CheckLine]],
+    today: date,
+    left_out: Mapping[str, str],
+    words: Words,
+) -> tuple[list[ProjectFinding], dict[str, str]]:
+    """Hold each accepted failure against the lines of its cell; returns what became of it, and for the lines that are
+    covered, by their ids, why.
+
+    `lines` are those of one run by cell id; `left_out` are cells that the command line left out, with the option.
+    """
+    findings: list[ProjectFinding] = []
+    accepted: dict[str, str] = {}
+    for entry in project.accepted:
+        own = lines.get(entry.cell, ())
+        covered = [line for line in own if entry.covers(line)]
+        finding = _judge(project, entry, own, covered, today, left_out.get(entry.cell, ""), words)
+        if finding is not None:
+            findings.append(finding)
+        if finding is not None and finding.kind is Kind.ACCEPTED:
+            text = f"accepted until {entry.until}: {entry.reason} ({entry.link})"
+            accepted |= {line.evidence_id: text for line in (*covered, *_after(covered, own))}
+    return findings, accepted
+
+
+def _judge(
+    project: Project,
+    entry: AcceptedFailure,
+    own: Sequence[CheckLine],
+    covered: Sequence[CheckLine],
+    today: date,
+    left_out_by: str,
+    words: Words,
+) -> ProjectFinding | None:
+    """None where a failure of another kind took its place: that one breaks the build by itself."""
+    said = partial(ProjectFinding.shown, cell=entry.cell, line=entry.span.first)
+    if covered:
+        shown = shown_by(covered, words)
+        if today > entry.until:
+            message = f"{shown}. It was accepted until {entry.until}, which has passed: {entry.reason}"
+            fix = f"Fix it, or review it and change `until` ({project.name} {entry.span}, {entry.link})."
+            return said(Kind.RAN_OUT, message=message, fix=fix, lines=covered)
+        more = len(_after(covered, own))
+        rest = f", and {more} check(s) after it could not run" if more else ""
+        why = f"accepted until {entry.until}: {entry.reason} ({entry.link})"
+        return said(Kind.ACCEPTED, message=f"{why}. {shown}{rest}", lines=covered)
+    scope = [line for line in own if entry.check in ("", line.check_name)]
+    if _passes(scope):
+        message = f"the accepted failure, {entry.what}, passes now"
+        fix = f"Remove {entry.span} of {project.name}:"
+        return said(Kind.PASSES_NOW, message=message, fix=fix, lines=scope, quote=entry.text)
+    if any(line.outcome.is_failure and not line.substitution_reason for line in scope):
+        return None
+    if left_out_by:
+        return said(Kind.LEFT_OUT, message=f"{entry.what} is not judged: {left_out_by} left it out")
+    became = words(check_reason(scope[0])) if scope else "nothing of it was run"
+    message = f"nothing shows whether the accepted failure, {entry.what}, is still there: {became}"
+    fix = f"Run it where it can run, or remove {entry.span} of {project.name}."
+    return said(Kind.NOT_SHOWN, message=message, fix=fix, lines=scope)
+
+
+def shown_by(lines: Sequence[CheckLine], words: Words) -> str:
+    """What the first of some checks said, and what became of the others; empty without any."""
+    if not lines:
+        return ""
+    others = ", ".join(f"{line.check_name} {str(line.outcome).replace('_', ' ')}" for line in lines[1:])
+    return words(check_reason(lines[0])) + (f"; also {others}" if others else "")
+
+
+def _passes(scope: Sequence[CheckLine]) -> bool:
+    """Whether all that an entry speaks of was done there and nothing failed; an edited suite shows nothing."""
+    done = all(
+        line.outcome in _DONE and not line.substitution_reason and EDITED not in line.conditions for line in scope
+    )
+    return done and any(line.outcome is Outcome.PASSED for line in scope)
+
+
+def _after(covered: Sequence[CheckLine], own: Sequence[CheckLine]) -> list[CheckLine]:
+    """Checks that were never reached because a process broke down in an accepted way."""
+    if not any(line.outcome.is_breakdown for line in covered):
+        return []
+    return [line for line in own if line.outcome is Outcome.NOT_RUN and line.error_type == "not_reached"]

@@ -12,8 +12,8 @@ from hardware.errors import OutputError, UsageError
 from hardware.whole_file import write_whole
 
 from .outcome import CellRun
-from .positions import positions
 from .reading import parse_project, read_text
+from .table import positions
 
 _HEADER = re.compile(r"\s*\[\s*expected\s*\]\s*(#.*)?")
 _VALUE = re.compile(r"""(=\s*)(["'])[a-z]+\2""")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from types import MappingProxyType
 
 from generators.compatibility.verdict import Basis, Level, Verdict, Words
@@ -12,8 +13,7 @@ from generators.job import JobResult
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.plain_text import one_line
 
-from .accepted import judge_accepted, shown_by
-from .finding import Kind, ProjectFinding, ProjectOutcome
+from .finding import Kind, ProjectFinding, ProjectOutcome, judge_accepted, shown_by
 from .project_file import Expectation, Project
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -70,11 +70,10 @@ def judge_project(
     cell has the low level that the lock expects.
     """
     lines = {cell: run.lines for cell, run in runs.items()}
-    acceptance = judge_accepted(project, lines, today, left_out, words)
-    findings: list[ProjectFinding] = []
+    findings, accepted = judge_accepted(project, lines, today, left_out, words)
     for cell, run in runs.items():
-        failing = [line for line in run.lines if _fails(line) and line.evidence_id not in acceptance.accepted]
-        has_accepted = any(line.evidence_id in acceptance.accepted for line in run.lines)
+        failing = [line for line in run.lines if _fails(line) and line.evidence_id not in accepted]
+        has_accepted = any(line.evidence_id in accepted for line in run.lines)
         expectation = project.expected.get(cell)
         if expectation is None:
             findings += _unlocked(cell, run, failing, words)
@@ -83,12 +82,11 @@ def judge_project(
     for cell, expectation in project.expected.items():
         if cell not in runs:
             findings.append(_absent(project, expectation, left_out.get(cell, "")))
-    judged = (*acceptance.findings, *findings)
     order = list(Kind)
     return ProjectOutcome(
         file=project.name,
-        findings=tuple(sorted(judged, key=lambda f: (not f.kind.breaks, order.index(f.kind), f.cell, f.line))),
-        accepted=acceptance.accepted,
+        findings=tuple(sorted(findings, key=lambda f: (not f.kind.breaks, order.index(f.kind), f.cell, f.line))),
+        accepted=accepted,
     )
 
 
@@ -110,34 +108,26 @@ def _locked(
     known = run.is_measured and wanted is not None
     cause = shown_by(failing, words) or one_line("; ".join(map(words, run.verdict.reasons[:2])))
     compared = f"expected {expected}, measured {measured}"
+    said = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line, lines=failing)
     if has_accepted and not failing and (not known or (rank or 0) < (wanted or 0)):
-        return _finding(
-            expectation, Kind.MET, f"{compared}; the lock rests while a failure of the cell is accepted", rests=True
+        return said(
+            Kind.MET, message=f"{compared}; the lock rests while a failure of the cell is accepted", rests=True
         )
     if not known:
         why = run.missing and f"the device isn't here: {one_line(run.missing)}"
         if run.verdict.basis is Basis.MEASURED and run.verdict.level is not Level.UNKNOWN and not failing:
             why = why or "this run didn't measure it; an earlier one did"
-        return _finding(
-            expectation,
-            Kind.NOT_MET,
-            f"expected {expected}, and nothing shows it: {why or cause or 'nothing was measured'}",
-            "Run it where it can run; what was expected and not shown is not met.",
-            failing,
-        )
+        message = f"expected {expected}, and nothing shows it: {why or cause or 'nothing was measured'}"
+        fix = "Run it where it can run; what was expected and not shown is not met."
+        return said(Kind.NOT_MET, message=message, fix=fix)
     if rank == wanted:
-        return _finding(expectation, Kind.MET, f"{measured}, as expected", lines=failing)
+        return said(Kind.MET, message=f"{measured}, as expected")
     if (rank or 0) < (wanted or 0):
         other = "accept the failure" if failing else f"change line {expectation.line} of {project.name}"
-        return _finding(expectation, Kind.WORSE, f"{compared}: {cause}", f"Fix it, or {other}.", failing)
-    return _finding(
-        expectation,
-        Kind.BETTER,
-        f"{compared}: it is better than the lock says",
-        f'Change line {expectation.line} of {project.name} to "{expectation.cell}" = "{measured}" '
-        "(--update-expected does it).",
-        failing,
-    )
+        return said(Kind.WORSE, message=f"{compared}: {cause}", fix=f"Fix it, or {other}.")
+    fix = f'Change line {expectation.line} of {project.name} to "{expectation.cell}" = "{measured}" '
+    message = f"{compared}: it is better than the lock says"
+    return said(Kind.BETTER, message=message, fix=f"{fix}(--update-expected does it).")
 
 
 def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Words) -> list[ProjectFinding]:
@@ -151,45 +141,14 @@ def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Word
     if not failing and not run.missing:
         return [note]
     missing = f"the device isn't here: {one_line(run.missing)}" if run.missing else ""
-    broken = ProjectFinding(
-        kind=Kind.FAILED,
-        cell=cell,
-        message="; ".join(filter(None, [missing, shown_by(failing, words)])),
-        checks=tuple(dict.fromkeys(line.check_name for line in failing)),
-        evidence_ids=tuple(line.evidence_id for line in failing),
-    )
+    message = "; ".join(filter(None, [missing, shown_by(failing, words)]))
+    broken = ProjectFinding.shown(Kind.FAILED, cell, message, lines=failing)
     return [broken, note]
 
 
 def _absent(project: Project, expectation: Expectation, left_out_by: str) -> ProjectFinding:
+    said = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line)
     if left_out_by:
-        return _finding(
-            expectation, Kind.LEFT_OUT, f"expected {expectation.level}; not judged: {left_out_by} left it out"
-        )
-    return _finding(
-        expectation,
-        Kind.NOT_MET,
-        f"expected {expectation.level}, and it was not run",
-        f"Add what it names to [[model]], or remove line {expectation.line} of {project.name}.",
-    )
-
-
-def _finding(
-    expectation: Expectation,
-    kind: Kind,
-    message: str,
-    fix: str = "",
-    lines: Sequence[CheckLine] = (),
-    *,
-    rests: bool = False,
-) -> ProjectFinding:
-    return ProjectFinding(
-        kind=kind,
-        cell=expectation.cell,
-        message=message,
-        fix=fix,
-        line=expectation.line,
-        rests=rests,
-        checks=tuple(dict.fromkeys(line.check_name for line in lines)),
-        evidence_ids=tuple(line.evidence_id for line in lines),
-    )
+        return said(Kind.LEFT_OUT, message=f"expected {expectation.level}; not judged: {left_out_by} left it out")
+    fix = f"Add what it names to [[model]], or remove line {expectation.line} of {project.name}."
+    return said(Kind.NOT_MET, message=f"expected {expectation.level}, and it was not run", fix=fix)

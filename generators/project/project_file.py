@@ -13,7 +13,7 @@ from hardware.evidence.error_types import current_name
 from hardware.evidence.record import CheckLine
 from hardware.testing.tolerances import OwnTolerance
 
-from .positions import Span
+from .table import Span
 
 
 @dataclass(frozen=True, kw_only=True)

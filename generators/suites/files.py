@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 
-from generators.template_folder import TEMPLATES
-from hardware.errors import BrokenInput, HwCompatError, OutputError
+from generators.compatibility.facts import facts_here
+from generators.compatibility.rules import load_rules, predict
+from generators.derivation.on_demand import recipe_for
+from generators.planned_suite import PlannedSuite
+from hardware.detection import HardwareInfo
+from hardware.errors import BrokenInput, HwCompatError, ModelError, NothingMatched, OutputError
+from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
+from hardware.testing.devices import DEVICES_VARIABLE
 from hardware.testing.suite_file import SuiteFile, is_edited, read_suite
+from hardware.testing.tolerances import OwnTolerance
 from hardware.untrusted import read_text
 from hardware.whole_file import write_whole
 
+from .render import TEMPLATES, render
+
 _CONFTEST = "conftest.py"
 _LONGEST = 4 * 1024 * 1024
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class State(StrEnum):
@@ -123,3 +136,102 @@ def _unwritable(folder: Path, error: OSError) -> OutputError:
         why=error.strerror or str(error),
         fix="Name another folder with --output-dir.",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderState:
+    """The state of each file, what is said beside it, and the exit code: 0 where everything is current."""
+
+    files: tuple[Compared, ...]
+    notes: tuple[str, ...]
+    exit_code: int
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each file."""
+        return tuple(
+            f"{one.state:<8} {one.path.name}" + (f"  ({one.reason})" if one.reason else "") for one in self.files
+        )
+
+
+def compare_suites(
+    folder: Path,
+    regenerate: Callable[[SuiteFile], str],
+    *,
+    planned: Mapping[str, str] = _NONE,
+    update: bool = False,
+    force: bool = False,
+) -> FolderState:
+    """Compare, and with `update` write what changed; `planned` are texts by file name that have to be there.
+
+    Raises `NothingMatched` for a folder without suites, `BrokenInput` where there is none, `OutputError`.
+    """
+    found, texts = compare_folder(folder, lambda suite: planned.get(suite.path.name) or regenerate(suite))
+    there = {one.path.name for one in found}
+    missing = {folder / name: text for name, text in planned.items() if name not in there}
+    compared = [*found, *(Compared(path=path, state=State.NEW, reason="it is not there") for path in missing)]
+    if not compared:
+        raise NothingMatched(f"{folder} holds no suites", fix="Name the folder that --output-dir wrote to.")
+    if update:
+        for path, text in (texts | missing).items():
+            write_suite(folder, path.name, text, force=force)
+    states = {one.state for one in compared}
+    notes = []
+    if State.EDITED in states and not force:
+        notes.append("edited files are left alone; --update DIR --force overwrites them")
+    if not update and states & {State.CHANGED, State.NEW}:
+        notes.append(f"--update {shlex.quote(str(folder))} regenerates what changed")
+    failed = states & {State.EDITED, State.ORPHAN} and not force if update else states != {State.CURRENT}
+    return FolderState(
+        files=tuple(compared),
+        notes=tuple(notes),
+        exit_code=int(bool(failed)),
+    )
+
+
+def regenerate(
+    suite: SuiteFile,
+    inventory: HardwareInfo,
+    *,
+    template_folder: Path | None = None,
+    tolerance: OwnTolerance | None = None,
+) -> str:
+    """The present text for the cell of a suite. `tolerance` is the project file's for that cell, if it has one.
+
+    Raises `ModelError` where its model is no longer known, or is a checkpoint, whose folder a suite doesn't hold.
+    """
+    if suite.subject == "checkpoint":
+        raise ModelError(
+            f"{suite.cell.model} is a checkpoint",
+            why="its suite holds no path to its weights",
+            fix="Generate it again with --model FOLDER.",
+        )
+    if suite.subject != "tiny":
+        raise ModelError(
+            f"{suite.cell.model} is more than a model type",
+            why="what stands in its suite was found in your own code, or at real dimensions",
+            fix="Generate it again with the command in its first lines.",
+        )
+    recipe = recipe_for(suite.cell.model, suite.cell.task)
+    verdict = predict(suite.cell, facts_here(recipe, suite.cell, inventory), load_rules())
+    return render(recipe, suite.cell, verdict.rule_ids, template_folder=template_folder, tolerance=tolerance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenSuite:
+    """A planned suite on disk. With the state `edited` the file holds a person's text, not the planned one."""
+
+    planned: PlannedSuite
+    path: Path
+    state: State
+
+
+def suite_environment(written: Sequence[WrittenSuite]) -> dict[str, str]:
+    """What suites read beside their own text: device indices that were named, and where checkpoints lie."""
+    devices = [str(one.planned.device) for one in written if one.planned.device.index is not None]
+    folders = {str(one.planned.profile.folder.resolve()) for one in written if one.planned.profile.folder}
+    before = os.environ.get(CHECKPOINTS_VARIABLE)
+    return {
+        DEVICES_VARIABLE: ",".join(dict.fromkeys(devices)),
+        CHECKPOINTS_VARIABLE: os.pathsep.join([*sorted(folders), *([before] if before else [])]),
+    }

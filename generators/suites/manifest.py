@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,6 @@ _ROOT = Path(__file__).parents[2]
 _SOURCES = ("generators", "hardware", "templates")
 _CHANGING = frozenset({"available_bytes", "swap_free_bytes", "cgroup_used_bytes", "current_frequency_mhz", "storage"})
 """Readings of an inventory that no suite depends on and that differ from one moment to the next."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generated:
-    """One suite that was written: its file's name, the SHA-256 of its bytes, and what was said of it."""
-
-    name: str
-    sha256: str
-    said: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Present:
-    """What a generation left: its suites, and what was said beside them, as of models that have none."""
-
-    files: tuple[Generated, ...]
-    notes: tuple[str, ...]
 
 
 def generation_key(
@@ -68,23 +50,23 @@ def _stamps(folder: Path) -> list[tuple[str, int, int]]:
     return sorted(found)
 
 
-def what_is_there(folder: Path, key: str) -> Present | None:
-    """What a generation with this key left in `folder`, if every file still is as it was written; else None."""
+def what_is_there(folder: Path, key: str) -> tuple[dict[str, str], list[str]] | None:
+    """What was said of each suite that a generation with this key left in `folder`, and beside them (of models
+    that have none); None unless every file is as it was.
+    """
     try:
         kept = json.loads(_path(folder).read_text(encoding="utf-8"))
-        if kept["key"] != key:
-            return None
-        files = tuple(Generated(**one) for one in kept["files"])
-        notes = tuple(map(str, kept["notes"]))
-        same = all(_sha256(folder / one.name) == one.sha256 for one in files)
-    except (OSError, ValueError, KeyError, TypeError):  # nothing that can be used: then it's generated again
+        files: dict[str, dict[str, str]] = kept["files"]
+        same = kept["key"] == key and all(_sha256(folder / name) == one["sha256"] for name, one in files.items())
+        said = {name: one["said"] for name, one in files.items()}
+        return (said, [str(note) for note in kept["notes"]]) if same and said else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # nothing that can be used: it's made again
         return None
-    return Present(files=files, notes=notes) if same and files else None
 
 
 def remember(folder: Path, key: str, said: Mapping[str, str], notes: Sequence[str] = ()) -> None:
     """Keep for next time what was said of each file that a generation left in `folder`, and beside them."""
-    files = [{"name": name, "sha256": _sha256(folder / name), "said": text} for name, text in said.items()]
+    files = {name: {"sha256": _sha256(folder / name), "said": text} for name, text in said.items()}
     path = _path(folder)
     try:
         write_whole(path, json.dumps({"key": key, "files": files, "notes": list(notes)}))

@@ -16,21 +16,25 @@ from typing import Any
 
 import jinja2
 
-from generators.models.given import GivenInput
+from generators.models.given import GivenInput, GivenRecipe
 from generators.models.inputs import covered_by, other_draws, placeholders
 from generators.models.recipe import HERE, Recipe
-from generators.template_folder import TEMPLATES
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
 from hardware.errors import UsageError, echo
 from hardware.evidence.revisions import suite_revisions
-from hardware.testing.checks import applicable_checks
+from hardware.testing.checks import Check, applicable_checks
 from hardware.testing.suite_file import stamp
 from hardware.testing.tolerances import OwnTolerance
 
 from .own_templates import FolderAlone, OwnTemplates, rendered_apart
 
 _WIDTH = 88
+_PACKAGED = Path(__file__).parents[1] / "templates"
+
+TEMPLATES = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "templates"
+"""Where the product's templates lie: in this package if it was installed, else beside the floors of a checkout.
+Beside an installed package may lie anybody's `templates`, so that its own folder comes first."""
 
 
 class _Code(str):
@@ -246,10 +250,15 @@ def _subject_line(recipe: Recipe) -> str:
     return f"tiny: {recipe.parameters:,} parameters, weights set by name; no download"
 
 
-def _recorded(recipe: Recipe) -> dict[tuple[int, ...], float]:
-    recorded = recipe.recorded
-    positions = [tuple(position) for position in recorded["positions"]]
-    return dict(zip(positions, recorded["values"], strict=True))
+def _given_subject(recipe: GivenRecipe) -> str:
+    if recipe.kind == "module":
+        return f"{recipe.subject}: {recipe.parameters:,} parameters, as {recipe.name} makes them; runs its code"
+    return f"{recipe.subject}: {recipe.name}, {recipe.parameters:,} parameters, known by its hash"
+
+
+def _recorded(recorded: Mapping[str, Any]) -> dict[tuple[int, ...], float]:
+    positions = [tuple(position) for position in recorded.get("positions", ())]
+    return dict(zip(positions, recorded.get("values", ()), strict=True))
 
 
 def render(
@@ -269,48 +278,84 @@ def render(
     with its reason; without one the product's counts. Raises `UsageError` where no template serves the recipe's
     architecture, or where a user's template is broken.
     """
-    target = backend_class(cell.target.name)
     checks = applicable_checks(
         generates=recipe.generate,
         has_mask=recipe.mask_input is not None,
         has_cache=not recipe.without_cache,
-        can=target.CAN,
+        can=backend_class(cell.target.name).CAN,
     )
     masked = covered_by(recipe.mask_input, recipe.inputs) if recipe.mask_input else ""
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
     draws = other_draws(recipe.recorded["lengths"])
+    dims = "real" if recipe.dimensions else ""
     values = {
-        "cell": cell,
-        "recipe": recipe,
+        **_shared(recipe, cell, rule_ids, checks, tolerance, folder, model=_named(recipe, cell), dims=dims),
         "subject": recipe.subject,
-        "command": command_for(
-            cell,
-            model=_named(recipe, cell),
-            config=tolerance.source if tolerance else "",
-            dims="real" if recipe.dimensions else "",
-        ),
-        "tolerance": tolerance,
-        "folder": folder,
         "hub_id": hub_id,
         "subject_line": _subject_line(recipe),
-        "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
         "recipe_digest": recipe.digest if recipe.subject == "tiny" else "",  # no other recipe is kept
-        "revisions": suite_revisions([check.name for check in checks]),
         "imports": _imports(recipe),
-        "recorded": _recorded(recipe),
         "recorded_here": recipe.recorded["origin"] == HERE,
         "lengths": tuple(recipe.recorded["lengths"]),
-        "checks": checks,
         "uses_mask": uses_mask,
         "other_draws": draws if uses_mask else draws[:-1],
         "places": placeholders(recipe.inputs),
         "is_composed": recipe.subject != "checkpoint" and _is_composed(recipe.config),
         "masked": masked,
         "token_limit": recipe.inputs.get(masked, {}).get("high", 0),
+    }
+    return _filled(recipe.architecture, values, template_folder)
+
+
+def render_given(
+    recipe: GivenRecipe,
+    cell: Cell,
+    rule_ids: Sequence[str],
+    *,
+    template_folder: Path | None = None,
+    tolerance: OwnTolerance | None = None,
+    folder: str = "",
+) -> str:
+    """The same for what a user brings: their own module, or a graph file, which lies in `folder`."""
+    can = backend_class(cell.target.name).CAN
+    checks = applicable_checks(generates="none", has_mask=False, has_cache=False, can=can, task=recipe.task)
+    module, _, factory = recipe.name.partition(":")
+    is_module = recipe.kind == "module"
+    model = recipe.name if is_module else f"<path of {recipe.name}>"
+    values = {
+        **_shared(recipe, cell, rule_ids, checks, tolerance, folder, model=model),
+        "subject_line": _given_subject(recipe),
+        "dimensions": "as the factory makes it" if is_module else "",
+        "module": module,
+        "factory": factory,
+    }
+    return _filled("own-module" if is_module else "graph-file", values, template_folder)
+
+
+def _shared(
+    recipe: Recipe | GivenRecipe,
+    cell: Cell,
+    rule_ids: Sequence[str],
+    checks: Sequence[Check],
+    tolerance: OwnTolerance | None,
+    folder: str,
+    *,
+    model: str | None,
+    dims: str = "",
+) -> dict[str, Any]:
+    """What every template is given."""
+    return {
+        "cell": cell,
+        "recipe": recipe,
+        "command": command_for(cell, model=model, config=tolerance.source if tolerance else "", dims=dims),
+        "tolerance": tolerance,
+        "folder": folder,
+        "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
+        "revisions": suite_revisions([check.name for check in checks]),
+        "recorded": _recorded(recipe.recorded),
+        "checks": checks,
         "computed_dtype": backend_class(cell.target.name).COMPUTES_IN.get(cell.precision, cell.precision),
     }
-    body = fill_template(recipe.architecture, values, template_folder)
-    return stamp(body.rstrip("\n") + "\n")
 
 
 def _is_composed(config: Mapping[str, Any]) -> bool:
@@ -318,12 +363,14 @@ def _is_composed(config: Mapping[str, Any]) -> bool:
     return any("model_type" in value for value in config.values() if isinstance(value, Mapping))
 
 
-def fill_template(architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:
-    """The template of that name, filled; a user's folder comes first. Raises `UsageError`."""
+def _filled(architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:
+    """The stamped text of the template of that name; a user's folder comes first. Raises `UsageError`."""
     name = f"{architecture}.py.j2"
     if template_folder is not None:
-        return rendered_apart(environment(template_folder), name, values)
-    try:
-        return environment().get_template(name).render(values)
-    except jinja2.TemplateNotFound as error:
-        raise UsageError(f"no template serves the architecture {architecture}") from error
+        body = rendered_apart(environment(template_folder), name, values)
+    else:
+        try:
+            body = environment().get_template(name).render(values)
+        except jinja2.TemplateNotFound as error:
+            raise UsageError(f"no template serves the architecture {architecture}") from error
+    return stamp(body.rstrip("\n") + "\n")

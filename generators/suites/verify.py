@@ -1,33 +1,37 @@
-"""Verifies suites: each compiles, is collected, passes on CPU, and fails when its model is broken.
+"""Verifies suites: each compiles, is collected, passes on CPU, and fails when its model is broken; and publishes
+those that proved themselves, each whole, while the others are kept back with a reason.
 
 A suite is taken as it lies there, edited or not: one that can't fail any more is what this is meant to find.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from generators.mutants.made import Made
+from generators.mutants.anatomy import SMALLEST_CHANGE
 from generators.mutants.operators import OPERATORS
-from generators.mutants.order import Order
-from generators.mutants.outcome import Status, judge_clean, judge_mutant
-from generators.mutants.probe import SMALLEST_CHANGE
+from generators.mutants.orders import Made, Order, Status, judge_clean, judge_mutant
 from generators.mutants.rounds import Ran, run_round
+from generators.options import Options
+from generators.planned_suite import PlannedSuite
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
 from hardware.cells import choose_cells
-from hardware.errors import BrokenInput, HwCompatError, NothingMatched
+from hardware.errors import BrokenInput, HwCompatError, NothingMatched, OutputError
 from hardware.evidence.record import CheckLine, Outcome, Stage
 from hardware.target import Target
 from hardware.testing.progress import Progress
-from hardware.testing.runner import Limits
+from hardware.testing.runner import Limits, default_memory_limit
 from hardware.testing.schedule import default_jobs
 from hardware.testing.suite_file import SuiteFile, read_suite
 from hardware.testing.tolerances import tolerance_for
+
+from .files import State, prepare_folder, state_of, write_suite
 
 _CPU = Target(name="cpu")
 _MARGIN = 2
@@ -83,15 +87,15 @@ def verify_suites(
         suites = {path: suite for path, suite in suites.items() if suite.cell.id in kept}
     found = {one.path: one for one in read if isinstance(one, VerifiedSuite)}
     found |= {path: _started(suite) for path, suite in suites.items()}
-    asked = _Asked(limits=limits, jobs=jobs, progress=progress)
+    run = functools.partial(_run, limits=limits, jobs=jobs, progress=progress)
     with tempfile.TemporaryDirectory(prefix="hwcompat-verify-") as name:
         folder = Path(name).resolve()
         left = [suite for path, suite in suites.items() if not found[path].skipped]
-        for suite, ran in _run(left, {s.path: Order(on_cpu=True) for s in left}, folder, asked):
+        for suite, ran in run(left, {s.path: Order(on_cpu=True) for s in left}, folder):
             found[suite.path] = _unbroken(found[suite.path], suite, ran)
         left = [suite for suite in left if found[suite.path].passes]
         orders = {suite.path: order_for(suite.cell) for suite in left}
-        for suite, ran in _run(left, orders, folder, asked):
+        for suite, ran in run(left, orders, folder):
             found[suite.path] = _broken(found[suite.path], suite, ran, orders[suite.path])
     return tuple(found[one.path] for one in read if one.path in found)
 
@@ -130,15 +134,14 @@ def _started(suite: SuiteFile) -> VerifiedSuite:
     return one
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    limits: Limits
-    jobs: int | None
-    progress: Progress | None
-
-
 def _run(
-    suites: Sequence[SuiteFile], orders: Mapping[Path, Order], folder: Path, asked: _Asked
+    suites: Sequence[SuiteFile],
+    orders: Mapping[Path, Order],
+    folder: Path,
+    *,
+    limits: Limits,
+    jobs: int | None,
+    progress: Progress | None,
 ) -> list[tuple[SuiteFile, Ran]]:
     """Run all suites; those of one cell (an edited copy beside the suite) in rounds of their own."""
     waiting, done = list(suites), []
@@ -150,9 +153,9 @@ def _run(
             turn,
             {suite.path: orders[suite.path] for suite in turn},
             folder,
-            limits=asked.limits,
-            jobs=asked.jobs or default_jobs(turn),
-            progress=asked.progress,
+            limits=limits,
+            jobs=jobs or default_jobs(turn),
+            progress=progress,
         )
         done += list(zip(turn, ran, strict=True))
     return done
@@ -185,3 +188,157 @@ def _broken(one: VerifiedSuite, suite: SuiteFile, ran: Ran, order: Order) -> Ver
 
 def _name(made: Made) -> str:
     return made.mutant.name if made.mutant else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """All suites that were looked at, in the order of their files."""
+
+    suites: tuple[VerifiedSuite, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 where every suite that could be verified is good, 1 where one isn't, 5 where none could be verified."""
+        tried = [one for one in self.suites if not one.skipped]
+        return int(not all(one.is_good for one in tried)) if tried else NothingMatched.exit_code
+
+    def text(self) -> str:
+        """A table, then what was wrong or left out, then the counts."""
+        rows: list[tuple[str, ...]] = [("suite", "compiles", "collected", "passes", "fails when broken")]
+        rows += [_row(one) for one in self.suites]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        table = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        ]
+        said = [f"{one.path.name}: {one.problem}" for one in self.suites if one.problem]
+        said += [f"{one.path.name}: skipped, {one.skipped}" for one in self.suites if one.skipped]
+        return "\n".join([*table, *([""] if said else []), *said, "", *self._counts()])
+
+    def _counts(self) -> list[str]:
+        tried = [one for one in self.suites if not one.skipped]
+        elsewhere = sum(one.cell is not None and one.cell.target.name != "cpu" for one in tried)
+        counts = [
+            f"{len(tried)} suite(s): {sum(one.compiles for one in tried)} compile, "
+            f"{sum(one.collected for one in tried)} are collected, {sum(one.passes for one in tried)} pass on CPU, "
+            f"{sum(bool(one.caught_by) for one in tried)} fail when broken; {len(self.suites) - len(tried)} skipped"
+        ]
+        if elsewhere:
+            counts.append(
+                f"{elsewhere} are for other targets: on CPU their numbers were verified, not their placement"
+            )
+        return counts
+
+
+def verify_asked(asked: Options, paths: Sequence[Path], progress: Progress) -> Verification:
+    """Verify these files as a command line asks for it. Raises `NothingMatched` where none of them is a suite."""
+    limits = Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit())
+    by_folder = asked.folder_to_verify() is not None  # the patterns have chosen already where models were chosen
+    found = verify_suites(
+        paths,
+        limits=limits,
+        select=asked.select if by_folder else (),
+        skip=asked.skip if by_folder else (),
+        jobs=asked.jobs,
+        progress=progress,
+    )
+    return Verification(suites=found)
+
+
+def _row(one: VerifiedSuite) -> tuple[str, ...]:
+    if one.skipped:
+        return (one.path.name, "yes", "-", "-", "-")
+    steps = [one.compiles, one.collected, one.passes]
+    texts = ["-" if number and not steps[number - 1] else "yes" if ok else "NO" for number, ok in enumerate(steps)]
+    seen = f"{one.mutant}: {one.caught_by or 'NO'}" if one.mutant else "NO" if one.passes else "-"
+    return (one.path.name, *texts, seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """What became of the suites that were asked for: `folder` holds those in `published`, and none in `kept_back`.
+
+    `taken_away` names what lay in the folder under the name of a suite that is kept back. What a person edited there,
+    `edited`, was verified as it lies there, and stays.
+    """
+
+    folder: Path
+    verification: Verification
+    published: tuple[str, ...]
+    kept_back: tuple[str, ...]
+    taken_away: tuple[str, ...]
+    edited: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """That of the verification; 1 also where a suite is kept back because it can't be verified here."""
+        return self.verification.exit_code or int(bool(self.kept_back))
+
+    def text(self) -> str:
+        """The verification, and below it what was written and what wasn't."""
+        said = [self.verification.text(), f"{len(self.published)} published in {self.folder}"]
+        if self.kept_back:
+            said.append(f"{len(self.kept_back)} kept back: {', '.join(self.kept_back)}")
+        if self.taken_away:
+            said.append(f"taken away, since it no longer proves itself: {', '.join(self.taken_away)}")
+        return "\n".join(said)
+
+
+def publish_suites(
+    planned: Sequence[PlannedSuite],
+    folder: Path,
+    *,
+    force: bool,
+    verify: Callable[[Sequence[Path]], Verification],
+) -> Publication:
+    """Write the suites that `verify` finds good into `folder`, after all of them were verified elsewhere.
+
+    Interrupted before, it leaves the folder as it was. A file that was edited by hand is verified in its place and
+    left alone unless `force`. Raises `OutputError`.
+    """
+    texts = {suite.file_name: suite.text for suite in planned}
+    edited = [name for name, text in texts.items() if state_of(folder / name, text) is State.EDITED and not force]
+    with tempfile.TemporaryDirectory(prefix="hwcompat-publish-") as name:
+        staged = Path(name).resolve()
+        for suite in planned:
+            write_suite(staged, suite.file_name, suite.text)
+        paths = [(folder if name in edited else staged) / name for name in texts]
+        try:
+            found = {one.path.name: one for one in verify(paths).suites}
+        except NothingMatched:  # none of them holds a cell
+            found = {}
+    verification = Verification(suites=tuple(_of_cell(suite, found.get(suite.file_name)) for suite in planned))
+    judged = {one.path.name: one for one in verification.suites if one.path.name not in edited}
+    published = [name for name, one in judged.items() if one.is_good]
+    kept_back = [name for name in judged if name not in published]
+    if published:
+        prepare_folder(folder)
+    for name in published:
+        write_suite(folder, name, texts[name], force=force)
+    return Publication(
+        folder=folder,
+        verification=verification,
+        published=tuple(published),
+        kept_back=tuple(kept_back),
+        taken_away=tuple(name for name in kept_back if _taken_away(folder / name, texts[name])),
+        edited=tuple(edited),
+    )
+
+
+def _of_cell(suite: PlannedSuite, found: VerifiedSuite | None) -> VerifiedSuite:
+    """What was found of a suite; wrong where it is another cell's, or none's: its template lost what says so."""
+    if found is None:
+        return VerifiedSuite(path=Path(suite.file_name), compiles=True, problem="it holds no CELL, so it is no suite")
+    if found.cell is not None and found.cell != suite.cell:
+        return replace(found, problem=f"it is of the cell {found.cell}, not of {suite.cell}")
+    return found
+
+
+def _taken_away(path: Path, text: str) -> bool:
+    """Take away what was generated there earlier; what a person edited stays, also where it may be overwritten."""
+    if state_of(path, text) in (State.NEW, State.EDITED):
+        return False
+    try:
+        path.unlink()
+    except OSError as error:
+        raise OutputError(f"{path} can't be taken away", why=error.strerror or str(error)) from error
+    return True

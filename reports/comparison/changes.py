@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from generators.compatibility.levels import level_rules
+from generators.compatibility.grade import level_rules
 from generators.compatibility.run_summary import RunSummary, State, is_to_come, moment_of, summarize_run
 from hardware.evidence.record import CheckLine, Outcome, RunLine, Subject
 from hardware.evidence.runs import RunEvidence, Tally

@@ -15,8 +15,7 @@ from generators.models.architectures import UNKNOWN
 from generators.models.catalog import Catalog, load_catalog
 from generators.models.classifier import classify_type
 from generators.models.recipe import Recipe
-from generators.models.refusal import Refusal
-from generators.models.store import refusals, stored_recipes
+from generators.models.store import Refusal, refusals, stored_recipes
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo

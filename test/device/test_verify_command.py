@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, Ran
 
-from generators.template_folder import TEMPLATES
+from generators.suites.render import TEMPLATES
 
 pytestmark = pytest.mark.slow
 

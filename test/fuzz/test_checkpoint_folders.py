@@ -14,7 +14,7 @@ import pytest
 from hostile import TRAPS, Hostile, draws
 from watched import Opened, Sentinel, Surroundings, limited, refused_or
 
-from generators.derivation.memory.as_written import weights_of_another
+from generators.derivation.memory.asked import weights_of_another
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import classify
 from hardware.errors import BrokenInput

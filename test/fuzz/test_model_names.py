@@ -13,8 +13,7 @@ from readers import check_terminal
 from watched import Opened, Sentinel, Surroundings, command_of, door, limited, refused_or
 
 from generators.chosen import choose_models, list_entries
-from generators.models.classifier import classify, classify_model, classify_or_guess
-from generators.models.sources import kind_of
+from generators.models.classifier import classify, classify_model, classify_or_guess, kind_of
 from generators.profile import checkpoint_slug
 from hardware.cell import Cell
 from hardware.cells import Shard, choose_cells

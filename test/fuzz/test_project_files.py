@@ -15,8 +15,8 @@ from watched import Sentinel, Surroundings, limited, refused_or
 from generators.compatibility.verdict import Level
 from generators.project.lock import update_expected
 from generators.project.planning import _located
-from generators.project.positions import positions
 from generators.project.reading import read_project
+from generators.project.table import positions
 from hardware.untrusted import parsed_toml
 
 WHOLE = """

@@ -15,8 +15,7 @@ from watched import Opened, Sentinel, Surroundings, command_of, door, refused_or
 from generators.derivation.on_demand import recipe_for
 from generators.suites import own_templates
 from generators.suites.manifest import generation_key
-from generators.suites.render import render
-from generators.template_folder import TEMPLATES
+from generators.suites.render import TEMPLATES, render
 from hardware.cell import Cell
 from hardware.errors import UsageError
 from hardware.target import Target

@@ -96,7 +96,6 @@ def test_a_floor_imports_only_from_floors_below_it(floor: str) -> None:
 STARTING = {"subprocess", "multiprocessing", "pty", "popen2"}
 STARTING_CALLS = r"os\.(fork|forkpty|exec\w*|posix_spawn\w*|spawn\w+|system|popen)|asyncio\.create_subprocess_\w+"
 MAY_START = {
-    "generators/derivation/children.py": "its children answer with objects, which multiprocessing hands over",
     "hardware/process.py": "it is what starts child processes",
     "hwcompat/plugins/fleet/lab_remote.py": "its text is sent to a lab machine, where nothing of ours is",
     "hwcompat/plugins/fleet/ray_node.py": "it is sent to a Ray node by value, where nothing of ours is",

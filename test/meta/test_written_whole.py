@@ -43,7 +43,7 @@ MAY = {
     "hwcompat/plugins/fleet/lab_evidence.py": "a folder of work; what is kept is merged",
     "hwcompat/plugins/fleet/lab_run.py": "a temporary folder",
     "generators/mutants/plugin.py": "a child's answer",
-    "generators/mutants/order.py": "a temporary folder",
+    "generators/mutants/orders.py": "a temporary folder",
     "hwcompat/plugins/triage/repro/capture.py": "a temporary folder",
     "hwcompat/plugins/triage/repro/failure.py": "a child's answer",
     "hwcompat/plugins/triage/repro/recorder.py": "a child's answer",

@@ -10,8 +10,7 @@ import pytest
 
 from generators.compatibility.judge import required_checks
 from generators.models.catalog import load_catalog
-from generators.models.refusal import Obstacle, Refusal
-from generators.models.store import stored_recipes
+from generators.models.store import Obstacle, Refusal, stored_recipes
 from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.judged import judged_of
-from generators.compatibility.matrix_now import current_matrix
+from generators.compatibility.matrix import current_matrix
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
 from hardware.evidence.latest import read_latest

@@ -63,7 +63,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Backlog:
             ),
         ),
     )  # fmt: skip
-    monkeypatch.setattr("generators.compatibility.operators.covered.table_of", lambda name: table)
+    monkeypatch.setattr("generators.compatibility.operators.table.table_of", lambda name: table)
     recipes = [
         recipe("clear", *HAS),
         recipe("alone1", "aten.add", "aten.pad"),
@@ -163,10 +163,10 @@ def test_kept_evidence_that_is_broken_is_named(tmp_path: Path) -> None:
 
 
 def test_a_dozen_types_at_most_are_looked_at_in_their_real_size(found: Backlog, monkeypatch):
-    from generators.derivation import child
+    from generators.derivation import on_demand
 
     asked = []
-    monkeypatch.setattr(child, "real_calls_in_child", lambda name: asked.append(name) or ())
+    monkeypatch.setattr(on_demand, "real_calls_of", lambda name: asked.append(name) or ())
     item = Item(operator="aten.mm", states={}, unlocks=(), part_in=(), measured=0, reason="r", shapes=())
     many = [replace(item, unlocks=(f"one-{n}", f"two-{n}", f"three-{n}")) for n in range(10)]
     _at_real_size(replace(found, items=(replace(item, operator="onnx.Gemm", unlocks=("never",)), *many)))

@@ -9,8 +9,7 @@ import pytest
 import torch
 from suites_of_recipes import outcomes
 
-from generators.derivation.building import build
-from generators.derivation.norms import zero_centered_weights
+from generators.derivation.building import build, zero_centered_weights
 from generators.models.catalog import installed_version
 from generators.models.recipe import Recipe
 from generators.models.store import load_recipe

@@ -53,7 +53,7 @@ def test_core_checks_are_checks_and_need_no_ability():
 
 
 def test_each_check_has_a_template_and_no_template_is_left_over():
-    from generators.template_folder import TEMPLATES
+    from generators.suites.render import TEMPLATES
 
     templates = {path.name.removesuffix(".py.j2") for path in (TEMPLATES / "checks").iterdir()}
     assert templates == {check.name for check in all_checks()}

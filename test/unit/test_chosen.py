@@ -116,7 +116,7 @@ def test_all_tasks_of_every_type_need_no_derivation(monkeypatch):
     def derive(*_: object) -> None:
         raise AssertionError("nothing is derived where a recipe ships, or why there is none")
 
-    monkeypatch.setattr("generators.derivation.on_demand.derive_in_child", derive)
+    monkeypatch.setattr("generators.derivation.on_demand._recipe", derive)
     monkeypatch.setattr("generators.chosen.derive_missing", derive)
     found, refused, unmet = profiles_of(choose_models([], priority="all", read_list=list), ["all"])
     assert len({one.recipe.model_type for one in found}) > 500

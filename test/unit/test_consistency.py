@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from generators.chosen import choose_models, profiles_of
-from generators.compatibility import matrix_now
+from generators.compatibility import matrix
 from generators.compatibility.judge import judge
 from generators.compatibility.judged import judged_in
-from generators.compatibility.matrix_now import current_matrix
+from generators.compatibility.matrix import current_matrix
 from generators.compatibility.verdict import Basis, Level, Verdict, is_final
 from generators.job import CellResult, JobResult, WrittenSuite, plan_job, result_of_runs, write_suites
 from generators.models.store import stored_recipes
@@ -250,7 +250,7 @@ def test_all_commands_agree_and_none_shows_a_pass_that_did_not_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """26 examples of 20 cells: 520 histories, each of up to four runs."""
-    monkeypatch.setattr(matrix_now, "stored_recipes", lambda: [r for r in stored_recipes() if r.model_type in MODELS])
+    monkeypatch.setattr(matrix, "stored_recipes", lambda: [r for r in stored_recipes() if r.model_type in MODELS])
     folder, suites = tmp_path_factory.mktemp("history"), written_suites()
     files = {one.planned.cell.id: read_suite(one.path) for one in suites}
     by_cell = dict(zip(files, histories, strict=True))

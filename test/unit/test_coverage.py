@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from coverage_evidence import BERT, GPT2, T5, VIT, refusal, seven_types, write_run
 
-from generators.models.refusal import Obstacle
+from generators.models.store import Obstacle
 from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, Outcome

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from coverage_evidence import BERT, GPT2, VIT, refusal, seven_types, write_run
 
-from generators.models.refusal import Obstacle
+from generators.models.store import Obstacle
 from hardware.errors import BrokenInput
 from hardware.evidence.store import read_folder
 from hardware.front_door import open_door

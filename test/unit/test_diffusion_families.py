@@ -12,12 +12,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from generators import profile
-from generators.derivation.diffusion_config import tiny_arguments, told_of
-from generators.models import classifier, diffusion, libraries, priority
+from generators.derivation.diffusion import tiny_arguments, told_of
+from generators.models import classifier, libraries, priority
 from generators.models.classifier import classify
-from generators.models.diffusion import DiffusionCatalog, read_parts, read_pipelines
 from generators.models.inputs import covered_by, make_inputs
-from generators.models.libraries import catalog_of, diffusion_catalog
+from generators.models.libraries import DiffusionCatalog, catalog_of, diffusion_catalog, read_parts, read_pipelines
 from generators.models.recipe import SHIPPED, Recipe, read_recipe
 from generators.models.store import load_recipe
 from generators.suites.render import render
@@ -33,15 +32,14 @@ CPU = Target.parse("cpu")
 
 @pytest.fixture
 def without_diffusers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (diffusion, libraries):
-        monkeypatch.setattr(module, "installed_diffusers", lambda: "")
+    monkeypatch.setattr(libraries, "installed_diffusers", lambda: "")
     monkeypatch.setattr(libraries, "pipeline_mappings", dict)
     monkeypatch.setattr(libraries, "diffusion_catalog", libraries.diffusion_catalog.__wrapped__)
 
 
 @pytest.fixture
 def with_diffusers() -> None:
-    if not diffusion.installed_diffusers():
+    if not libraries.installed_diffusers():
         pytest.skip("diffusers isn't installed")
 
 

@@ -10,13 +10,13 @@ import pytest
 from generators.derivation.division import Division, divided, divisions_of
 from generators.derivation.scopes import token_ids
 from generators.derivation.specs import _count_in_the_mask
-from generators.derivation.tiny import tiny_config, tiny_configs
+from generators.derivation.tiny import tiny_configs
 from generators.models.catalog import load_catalog
 from hardware.testing.loud_weights import fill
 
 
 def tiny(model_type: str) -> dict[str, Any]:
-    return tiny_config(model_type, load_catalog())
+    return next(tiny_configs(model_type, load_catalog()))
 
 
 def default(model_type: str) -> Any:

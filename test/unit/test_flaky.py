@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from made_runs import BERT, GPT2, a_run, lines_of, write
 
-from generators.compatibility.flaky import flaky_cells
+from generators.compatibility.expiry import flaky_cells
+from generators.compatibility.grade import level_rules
 from generators.compatibility.judge import judge, required_checks
-from generators.compatibility.levels import level_rules
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
 from hardware.detection import detect

@@ -13,8 +13,8 @@ import pytest
 from generators.derivation.own_module import derive_own_module
 from generators.models.given import GivenRecipe, draw_inputs
 from generators.models.recipe import HERE
-from generators.suites.regenerate import regenerate
-from generators.suites.render_given import render_given
+from generators.suites.files import regenerate
+from generators.suites.render import render_given
 from hardware.cell import MODULE_TASK, Cell
 from hardware.detection import detect
 from hardware.errors import ModelError

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from generators.derivation.graph_file import derive_graph
 from generators.models.given import GivenRecipe
-from generators.suites.render_given import render_given
+from generators.suites.render import render_given
 from hardware.cell import GRAPH_TASK, Cell
 from hardware.errors import BrokenInput, ModelError, ModelMissing
 from hardware.target import Target

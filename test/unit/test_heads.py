@@ -11,9 +11,8 @@ import pytest
 from generators.derivation import derive
 from generators.derivation.building import build, class_of, part_of
 from generators.derivation.derive import task_class
-from generators.derivation.heads import head_arguments
 from generators.derivation.specs import first_special, input_specs
-from generators.derivation.tiny import LABELS, tiny_config
+from generators.derivation.tiny import LABELS, head_arguments, tiny_configs
 from generators.models.architectures import UNKNOWN
 from generators.models.catalog import load_catalog
 from generators.models.classifier import classify_type
@@ -26,7 +25,7 @@ def headed(model_type: str, task: str) -> tuple[Any, dict[str, Any], Mapping[str
     """The model of a task, what its head changed, and its inputs."""
     chosen, what = task_class(model_type, task), classify_type(model_type)
     made_with = load_catalog().config_class(model_type)
-    config = tiny_config(model_type, load_catalog())
+    config = next(tiny_configs(model_type, load_catalog()))
     changed = head_arguments(config, class_of(made_with), chosen, what)
     model = build(made_with, chosen.model_class, config | changed)
     return model, changed, input_specs(model, chosen.entry, what.architecture, "right", 16)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from generators.derivation.modalities import modality_spec
+from generators.derivation.senses import modality_spec
 from generators.models.inputs import make_inputs
 from hardware.errors import ModelError
 

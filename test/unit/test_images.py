@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from generators.derivation.modalities import modality_spec
+from generators.derivation.senses import modality_spec
 from generators.models.inputs import make_inputs
 
 

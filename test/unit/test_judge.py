@@ -9,7 +9,7 @@ import pytest
 from current_runs import CELL, CHECKS, HIGH, OLD, ask, evidence, inventory, later, line, matrix, passed, run, says
 
 from generators.compatibility.judge import judge, required_checks
-from generators.compatibility.matrix_now import current_matrix
+from generators.compatibility.matrix import current_matrix
 from generators.compatibility.verdict import Basis, Level
 from generators.models.recipe import DERIVED
 from hardware.cell import Cell

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from generators.derivation.left_out import left_out, run_whole
+from generators.derivation.measured import left_out, run_whole
 
 
 class Whole(torch.nn.Linear):

@@ -36,8 +36,7 @@ def recipes(tmp_path):
 def test_what_was_written_is_found_again(suites):
     remember(suites, "key", {"test_a.py": "(high, predicted)"}, ["no suite for b"])
     present = what_is_there(suites, "key")
-    assert [(one.name, one.said) for one in present.files] == [("test_a.py", "(high, predicted)")]
-    assert present.notes == ("no suite for b",)
+    assert present == ({"test_a.py": "(high, predicted)"}, ["no suite for b"])
 
 
 @pytest.mark.parametrize("change", ["key", "edited", "deleted", "manifest"])

@@ -9,15 +9,20 @@ from typing import Any
 
 import pytest
 
-from generators.derivation import children as forked
 from generators.derivation import many
-from generators.derivation.many import Derived, derive_and_keep, derive_many
-from generators.derivation.obstacles import obstacle_of
-from generators.derivation.wanted import Wanted, missing
+from generators.derivation.building import obstacle_of
+from generators.derivation.many import Wanted, derive_and_keep, missing
 from generators.models.catalog import installed_version
-from generators.models.recipe import DERIVED
-from generators.models.refusal import Obstacle, Refusal
-from generators.models.store import keep_refusal, load_recipe, refusal_of, refusals, shipped_recipes
+from generators.models.recipe import DERIVED, Recipe
+from generators.models.store import (
+    Obstacle,
+    Refusal,
+    keep_refusal,
+    load_recipe,
+    refusal_of,
+    refusals,
+    shipped_recipes,
+)
 from hardware.errors import BrokenInput
 
 TYPES = ("bert", "dies", "hangs", "refuses")
@@ -43,23 +48,18 @@ def _stand_in(wanted: Wanted) -> dict[str, Any]:
 
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forked, "warm_up", lambda: None)
+    monkeypatch.setattr(many, "warm_up", lambda: None)
     monkeypatch.setattr(many, "_derive", _stand_in)
 
 
-@pytest.mark.usefixtures("children")
+@pytest.mark.usefixtures("children", "cache")
 def test_each_child_that_ends_badly_costs_one_recipe_and_says_why() -> None:
-    found: dict[str, Derived] = {}
-    derive_many(
-        [Wanted(model_type=name) for name in TYPES],
-        lambda one: found.update({one.wanted.model_type: one}),
-        jobs=2,
-        timeout_s=6.0,
-    )
+    wanted = [Wanted(model_type=name) for name in TYPES]
+    found = {one.model_type: came for one, came in derive_and_keep(wanted, jobs=2, timeout_s=6.0)}
     assert set(found) == set(TYPES)
-    assert found["bert"].recipe is not None
-    assert found["bert"].recipe.model_type == "bert"
-    reasons = {name: str(one.refusal.reason) for name, one in found.items() if one.refusal}
+    assert isinstance(found["bert"], Recipe)
+    assert found["bert"].model_type == "bert"
+    reasons = {name: one.reason for name, one in found.items() if isinstance(one, Refusal)}
     assert reasons == {
         "dies": "the process ended with 7",
         "hangs": "no answer in 6 seconds",
@@ -71,7 +71,7 @@ def test_each_child_that_ends_badly_costs_one_recipe_and_says_why() -> None:
 def test_what_comes_of_it_is_kept_and_not_asked_for_again(cache: Path) -> None:
     wanted = [Wanted(model_type="refuses", task="fill-mask"), Wanted(model_type="dies")]
     assert missing(wanted) == wanted
-    derive_and_keep(wanted, jobs=1, on_done=lambda _: None)
+    assert len(list(derive_and_keep(wanted, jobs=1))) == len(wanted)
     assert missing(wanted) == []
     kept = refusal_of("refuses", "fill-mask")
     assert kept is not None
@@ -86,7 +86,7 @@ def test_what_comes_of_it_is_kept_and_not_asked_for_again(cache: Path) -> None:
 
 @pytest.mark.usefixtures("children")
 def test_a_recipe_of_another_task_does_not_become_the_primary_one(cache: Path) -> None:
-    derive_and_keep([Wanted(model_type="nosuch", task="x")], jobs=1, on_done=lambda _: None)
+    list(derive_and_keep([Wanted(model_type="nosuch", task="x")], jobs=1))
     assert load_recipe("nosuch") is None
     assert (cache / DERIVED / installed_version() / "bert@fill-mask.json").is_file()
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from generators.compatibility.memory.changes import changes
-from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest, parse_size
-from generators.compatibility.memory.fit import Room, fit
+from generators.compatibility.memory import Anatomy, MemoryEstimate, MemoryRequest, Room, changes, fit, parse_size
 from hardware.errors import ModelError, UsageError
 
 CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"
@@ -119,14 +117,14 @@ def test_nothing_helps_is_said():
 def test_estimate_agrees_with_the_allocator(model_type, mode):
     from benchmarks.memory.measuring import measured
     from generators.derivation.building import build
-    from generators.derivation.memory.estimate import built, skeleton_of
+    from generators.derivation.memory.estimate import Skeleton, built
     from generators.models.store import load_recipe
 
     recipe = load_recipe(model_type)
     assert recipe is not None
     model = (recipe.config_class, recipe.model_class, recipe.config)
     asked = MemoryRequest(mode=mode, precision="float32", batch=24, context=16)
-    found = skeleton_of(*model).estimate(asked, recipe.inputs, [16] * 24)
+    found = Skeleton(lambda: build(*model)).estimate(asked, recipe.inputs, [16] * 24)
     request = {"inputs": recipe.inputs, "length": 16, "batch": 24, "precision": "float32", "mode": mode}
     real, _ = measured(built(lambda: build(*model)), request)
     assert found.total == pytest.approx(real, rel=0.1)
@@ -214,8 +212,7 @@ def test_weights_of_another_model_beside_a_configuration_are_said(tmp_path):
     import numpy as np
     from safetensors.numpy import save_file
 
-    from generators.derivation.memory.as_written import weights_of_another
-    from generators.derivation.memory.asked import memory_of
+    from generators.derivation.memory.asked import memory_of, weights_of_another
 
     folder = written(tmp_path)
     save_file({"one": np.zeros((10, 10), np.float32), "two": np.zeros(5, np.float32)}, tmp_path / "model.safetensors")

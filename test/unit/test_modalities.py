@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.modalities import modality_spec
+from generators.derivation.senses import modality_spec
 from generators.models.inputs import KINDS, LENGTHS, make_inputs
 from generators.models.recipe import Recipe, read_recipe
 from generators.models.store import SHIPPED

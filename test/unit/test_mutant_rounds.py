@@ -21,12 +21,18 @@ from benchmarks.mutants.runs import plan_rounds
 from generators.models.catalog import installed_version
 from generators.models.store import stored_recipes
 from generators.mutants import plugin
-from generators.mutants.anatomy import Anatomy
-from generators.mutants.made import Made
+from generators.mutants.anatomy import SMALLEST_CHANGE, Anatomy, change
 from generators.mutants.operators import CONTROL, OPERATORS, Mutant, mutate, parse_mutant
-from generators.mutants.order import ORDERS_VARIABLE, Order, read_orders, write_orders
-from generators.mutants.outcome import Status, judge_clean, judge_mutant
-from generators.mutants.probe import SMALLEST_CHANGE, change
+from generators.mutants.orders import (
+    ORDERS_VARIABLE,
+    Made,
+    Order,
+    Status,
+    judge_clean,
+    judge_mutant,
+    read_orders,
+    write_orders,
+)
 from hardware.backends._torch import TorchBackend
 from hardware.backends.base import ModelSubject
 from hardware.backends.factory import get_backend

@@ -10,9 +10,8 @@ import torch
 from tiny_models import broken, changed_parameters, run, tiny
 
 from generators.derivation.sites import attention_sites, scale_attention
-from generators.mutants.anatomy import Anatomy
+from generators.mutants.anatomy import SMALLEST_CHANGE, Anatomy, change
 from generators.mutants.operators import OPERATORS, mutate
-from generators.mutants.probe import SMALLEST_CHANGE, change
 from hardware.model.decoding import greedy
 from hardware.model.tensors import to_tensors
 from hardware.target import Target

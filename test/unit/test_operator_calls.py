@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.operators.one_operator import apart, one_operator
 from generators.derivation.operator_calls import Call, call_recorder
-from generators.derivation.real_operators import real_calls
+from generators.derivation.real_dims import real_calls
 from hardware.errors import ModelError
 
 

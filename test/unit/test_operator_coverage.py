@@ -12,10 +12,10 @@ import torch
 
 from benchmarks.operators.torch_kernels import Native, kernels, natives
 from benchmarks.operators.web_tables import web_section
+from benchmarks.operators.writing import text_of, with_section
 from generators.compatibility.calibration.held_out import is_held_out
 from generators.compatibility.operators import Section, Table, coverage, known_tables, table_of
-from generators.compatibility.operators.calls import examples
-from generators.compatibility.operators.named import operators_named
+from generators.compatibility.operators.named import examples, operators_named
 from generators.compatibility.operators.table import FOLDER, read_table
 from generators.models.store import stored_recipes
 from hardware.errors import BrokenInput
@@ -62,8 +62,8 @@ def a_table(monkeypatch: pytest.MonkeyPatch):
     def give(*sections: Section) -> Target:
         made = Table(target="chip", sections=())
         for one in sections:
-            made = made.with_section(one)
-        monkeypatch.setattr("generators.compatibility.operators.covered.table_of", lambda name: made)
+            made = with_section(made, one)
+        monkeypatch.setattr("generators.compatibility.operators.table.table_of", lambda name: made)
         return Target(name="chip")
 
     return give
@@ -72,7 +72,7 @@ def a_table(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> None:
     types = {"aten.gelu": ("Div", "Erf"), "aten.relu": ("Relu",), "aten.fft": "torch's exporter: no rule"}
-    monkeypatch.setattr("generators.compatibility.operators.covered.onnx_types", lambda: types)
+    monkeypatch.setattr("generators.compatibility.operators.table.onnx_types", lambda: types)
 
 
 def test_every_shipped_table_follows_the_schema_and_contradicts_nothing_in_itself() -> None:
@@ -169,7 +169,7 @@ def test_what_graphs_are_without_is_no_obstacle_and_what_most_are_without_is_unk
 
     def among(gone: int, graphs: int):
         counted = {"aten.gelu": (gone, graphs)}
-        monkeypatch.setattr("generators.compatibility.operators.covered.left_out_of_graphs", lambda: counted)
+        monkeypatch.setattr("generators.compatibility.operators.table.left_out_of_graphs", lambda: counted)
         return coverage(target, ["aten.gelu"])
 
     assert among(9, 9).conditions == {"aten.gelu": "none of 9 graphs of models that have it has it"}
@@ -202,13 +202,13 @@ def test_another_variant_keeps_only_what_fails_before_any_device(a_table) -> Non
 def test_graphs_have_other_operators_in_the_place_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
     becomes = ("aten.bmm", "aten.clamp", "aten.ge", "aten.masked_fill_")
     made = Table(target="qnn", sections=(section(supported=becomes, missing={"aten.histc": "no rule"}),))
-    monkeypatch.setattr("generators.compatibility.operators.covered.table_of", lambda name: made)
+    monkeypatch.setattr("generators.compatibility.operators.table.table_of", lambda name: made)
     both = coverage(Target(name="qnn"), ["aten._grouped_mm", "aten.histc"])
     assert both.supported == ("aten._grouped_mm", "aten.histc")
     assert coverage(Target(name="qnn"), ["aten.histc"]).missing == ("aten.histc",)
     without = replace(made.sections[0], supported=becomes[1:], missing={"aten.bmm": "no kernel"})
     monkeypatch.setattr(
-        "generators.compatibility.operators.covered.table_of", lambda name: Table(target="qnn", sections=(without,))
+        "generators.compatibility.operators.table.table_of", lambda name: Table(target="qnn", sections=(without,))
     )
     reason = coverage(Target(name="qnn"), ["aten._grouped_mm"]).reasons["aten._grouped_mm"]
     assert reason == "graphs have aten.bmm in its place: no kernel"
@@ -220,9 +220,9 @@ def test_a_table_is_read_as_it_was_written_and_a_broken_one_is_named(tmp_path: P
         target="chip", sections=(section(supported=("aten.a",), variants=("",), conditions={"aten.a": "x"}),)
     )
     file = tmp_path / "chip.json"
-    file.write_text(made.to_json())
-    assert read_table(file).to_json() == made.to_json()
-    file.write_text(made.to_json().replace('"schema_version": 1', '"schema_version": 9'))
+    file.write_text(text_of(made))
+    assert read_table(file) == made
+    file.write_text(text_of(made).replace('"schema_version": 1', '"schema_version": 9'))
     with pytest.raises(BrokenInput, match=r"chip\.json"):
         read_table(file)
     file.write_text('{"schema_version": 1, "target": "chip", "sections": [{"kind": "x"}]}')

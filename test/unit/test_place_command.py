@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from recorded_machines import machine
 
-from generators.compatibility.memory.estimate import MemoryEstimate, MemoryRequest
+from generators.compatibility.memory import MemoryEstimate, MemoryRequest
 from hardware.detection import detect
 from hardware.errors import BrokenInput, HwCompatError
 from hardware.inventory_file import read_inventory

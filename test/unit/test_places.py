@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from generators.derivation.places import place_tokens, places
+from generators.derivation.sound import place_tokens, places
 from generators.models.inputs import make_inputs, placeholders
 from hardware.errors import ModelError
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from generators.options import Options
 from generators.plan import PlannedSuite
-from generators.project.planning import Override, left_out, plan_project
-from generators.project.project_run import plan_run
+from generators.project.planning import ProjectRun, plan_run
 from generators.project.reading import parse_project
 from generators.suites.files import write_suite
-from hardware.cells import Shard
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import NothingMatched, UsageError
 
@@ -50,8 +49,13 @@ def project(text: str = TEXT, folder: Path = Path()):
     return parse_project(text, folder / "hwcompat.toml")
 
 
-def plan(here, text: str = TEXT, folder: Path = Path(), **override: tuple[str, ...]) -> tuple[PlannedSuite, ...]:
-    return plan_project(project(text, folder), here, Override(**override))
+def run_of(here, text: str = TEXT, folder: Path = Path(), **given: object) -> ProjectRun:
+    asked = Options(**given)
+    return plan_run(project(text, folder), asked, tuple(asked.models or ()), here)
+
+
+def plan(here, text: str = TEXT, folder: Path = Path(), **given: object) -> tuple[PlannedSuite, ...]:
+    return run_of(here, text, folder, **given).planned
 
 
 def ids(suites) -> list[str]:
@@ -70,7 +74,7 @@ def test_each_model_gets_its_own_targets_and_precisions_or_the_defaults(here):
 @pytest.mark.parametrize(
     ("override", "cells"),
     [
-        ({"targets": ("openvino",), "models": ("bert",)}, ["bert/fill-mask/openvino/float32"]),
+        ({"devices": ("openvino",), "models": ("bert",)}, ["bert/fill-mask/openvino/float32"]),
         ({"models": ("gpt2",), "precisions": ("float16",)}, ["gpt2/text-generation/cpu/float16"]),
         ({"models": ("vit",), "precisions": ("float32",)}, ["vit/image-classification/cpu/float32"]),
     ],
@@ -118,22 +122,21 @@ def test_a_tolerance_stands_in_the_suite_with_its_reason_as_text_and_not_as_code
 
 
 def test_timeouts_are_those_of_the_file_for_each_cell(here):
-    run = plan_run(project(), here, Override())
+    run = run_of(here)
     assert run.timeouts["bert/fill-mask/cpu/float32"] == 50
     assert run.timeouts["vit/image-classification/cpu/bfloat16"] == 70
 
 
 def test_what_the_command_line_leaves_out_is_told_from_what_is_missing(here):
-    def absent(select=(), skip=(), shard=None, **override) -> dict[str, str]:
-        run = plan_run(project(), here, Override(**override), select=select, skip=skip, shard=shard)
-        return left_out(run.project, run.planned, {suite.cell.id for suite in run.kept}, run.override, run.left_by)
+    def absent(**given: object) -> dict[str, str]:
+        return run_of(here, **given).left_out
 
     gone = "gpt2/text-generation/cpu/float32"  # in the lock, and asked for by no model
     assert absent() == {}
     assert absent(select=["*/cpu/*"]) == {"bert/fill-mask/simulated/float32": "--select, --skip or --shard"}
-    assert absent(targets=("cpu",)) == {"bert/fill-mask/simulated/float32": "--device"}
+    assert absent(devices=("cpu",)) == {"bert/fill-mask/simulated/float32": "--device"}
     assert set(absent(models=("vit",))) == {*ids(plan(here, models=("bert",))), gone}
-    shards = [absent(shard=Shard(index=number, count=2)) for number in (1, 2)]
+    shards = [absent(shard=f"{number}/2") for number in (1, 2)]
     assert sum(len(one) for one in shards) == 2
     with pytest.raises(NothingMatched):
         absent(select=["brt/*"])
@@ -169,7 +172,7 @@ def test_a_revision_of_a_hub_id_is_the_one_that_is_looked_up(here, monkeypatch):
 
 
 def test_checking_a_folder_sees_suites_that_the_project_wants_and_that_are_not_there(here, tmp_path):
-    from generators.suites.compare import compare_suites
+    from generators.suites.files import compare_suites
 
     first, *others = plan(here)
     planned = {suite.file_name: suite.text for suite in (first, *others)}

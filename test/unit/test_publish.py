@@ -11,10 +11,8 @@ import pytest
 from generators.models.catalog import installed_version
 from generators.models.store import load_recipe
 from generators.suites.files import write_suite
-from generators.suites.publish import Publication, publish_suites
 from generators.suites.render import render
-from generators.suites.verified import Verification
-from generators.suites.verify import VerifiedSuite
+from generators.suites.verify import Publication, Verification, VerifiedSuite, publish_suites
 from hardware.cell import Cell
 from hardware.errors import NothingMatched
 from hardware.testing.suite_file import read_suite

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from generators.derivation.on_demand import derive_checkpoint, recipe_for
-from generators.derivation.overrides import overrides
+from generators.derivation.scopes import overrides
 from generators.models import recipe as recipes
 from generators.models import store
 from generators.models.classifier import classify

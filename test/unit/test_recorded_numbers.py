@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from generators.derivation.measure import SUBTLE
-from generators.derivation.recorded import record
+from generators.derivation.measured import record
 
 RANDOM = np.random.default_rng(3)
 WANT = RANDOM.standard_normal((2, 40, 50))

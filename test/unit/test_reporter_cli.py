@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from front_doors import reporter as door
 
-from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest
+from generators.compatibility.memory import Anatomy, MemoryEstimate, MemoryRequest
 from generators.derivation.memory_answer import MemoryAnswer
 from hardware.cell import model_of_weights
 from hardware.checkpoint_config import hash_of_config

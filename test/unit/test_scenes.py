@@ -12,9 +12,9 @@ import pytest
 
 from generators.derivation.building import configured_type
 from generators.derivation.derive import task_class
-from generators.derivation.layer_lists import kept_lists, layers_needed, telling_layers
-from generators.derivation.scenes import scene_spec
-from generators.derivation.tiny import tiny_config
+from generators.derivation.division import kept_lists, layers_needed, telling_layers
+from generators.derivation.senses import scene_spec
+from generators.derivation.tiny import tiny_configs
 from generators.models.catalog import TaskEntry, load_catalog, task_entries
 from generators.models.inputs import make_inputs
 from generators.models.store import load_recipe
@@ -76,14 +76,14 @@ def test_a_pair_has_two_images_and_a_video_its_frames() -> None:
 
 @pytest.mark.parametrize("model_type", ["timesformer", "videomae", "vivit", "vjepa2"])
 def test_a_video_has_two_steps_in_time_of_small_images(model_type: str) -> None:
-    config = tiny_config(model_type, load_catalog())
+    config = next(tiny_configs(model_type, load_catalog()))
     assert config.get("num_frames", config.get("frames_per_clip")) == 4
     assert config.get("image_size", config.get("crop_size")) == 64
 
 
 def test_a_backbone_gives_as_many_feature_maps_as_the_network_around_it_takes() -> None:
     for model_type in ("depth_anything", "dpt", "zoedepth"):
-        config = tiny_config(model_type, load_catalog())
+        config = next(tiny_configs(model_type, load_catalog()))
         backbone = config.get("backbone_config", config)
         outputs = backbone.get("out_indices", config.get("backbone_out_indices"))
         assert len(outputs) == len(config["neck_hidden_sizes"])
@@ -115,21 +115,21 @@ def test_lists_of_layers_follow_the_layers_that_are_kept() -> None:
 
 
 def test_stages_keep_a_block_of_each_kind() -> None:
-    backbone = tiny_config("sam2", load_catalog())["vision_config"]["backbone_config"]
+    backbone = next(tiny_configs("sam2", load_catalog()))["vision_config"]["backbone_config"]
     assert backbone["blocks_per_stage"] == [2, 2, 2, 2]
     assert backbone["global_attention_blocks"] == [5]
 
 
 def test_feature_maps_shrink_with_the_image() -> None:
-    vision = tiny_config("sam2", load_catalog())["vision_config"]
+    vision = next(tiny_configs("sam2", load_catalog()))["vision_config"]
     assert vision["backbone_config"]["image_size"] == [64, 64]
     assert vision["backbone_feature_sizes"] == [[16, 16], [8, 8], [4, 4]]
 
 
 def test_there_are_more_places_than_objects_that_are_asked_for() -> None:
-    from generators.derivation.modalities import modality_spec
+    from generators.derivation.senses import modality_spec
 
-    config = tiny_config("rt_detr", load_catalog())
+    config = next(tiny_configs("rt_detr", load_catalog()))
     spec = modality_spec("pixel_values", (), SimpleNamespace(model_type="rt_detr", feat_strides=[8, 16, 32]))
     assert spec is not None
     side = spec["shape"][-1]
@@ -137,12 +137,12 @@ def test_there_are_more_places_than_objects_that_are_asked_for() -> None:
 
 
 def test_an_image_leaves_two_patches_a_side_to_each_of_its_windows() -> None:
-    backbone = tiny_config("lw_detr", load_catalog())["backbone_config"]
+    backbone = next(tiny_configs("lw_detr", load_catalog()))["backbone_config"]
     assert backbone["image_size"] == 2 * 4 * 16
 
 
 def test_heads_of_any_width_are_divided_where_they_share_a_stream_evenly() -> None:
-    config = tiny_config("swin2sr", load_catalog())
+    config = next(tiny_configs("swin2sr", load_catalog()))
     assert config["embed_dim"] % config["num_heads"][0] == 0
     assert config["embed_dim"] < 180
 
@@ -173,5 +173,5 @@ def test_frequencies_that_a_constructor_draws_are_the_same_in_every_model() -> N
 
 
 def test_part_of_an_override_that_only_the_whole_says_by_default_stays() -> None:
-    backbone = tiny_config("chmv2", load_catalog())["backbone_config"]
+    backbone = next(tiny_configs("chmv2", load_catalog()))["backbone_config"]
     assert backbone["return_class_token"] is True

@@ -10,10 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from generators.compatibility.imported import disagreements, second_opinions, with_opinions
 from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.judged import judged_of
-from generators.compatibility.matrix_now import current_matrix
-from generators.compatibility.second_opinion import disagreements, second_opinions, with_opinions
+from generators.compatibility.matrix import current_matrix
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, detect

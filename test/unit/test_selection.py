@@ -87,14 +87,14 @@ def test_every_step_is_recorded_with_its_reason():
         ("mps", StepResult.TAKEN),
     ]
     assert selection.steps[0].reason == "no cuda driver"
-    assert "4.0 GiB needed, 2.0 GiB there" in selection.steps[1].reason
+    assert "4 GiB needed, 2 GiB there" in selection.steps[1].reason
     assert selection.to_dict()["steps"][2]["result"] == "taken"
 
 
 def test_cpu_is_the_end_even_where_it_is_too_small_or_not_listed():
     small = select("vision", "vision", (), "x", [status("cuda", memory=GIB), status("cpu", memory=GIB)], 4 * GIB)
     assert small.target == "cpu"
-    assert "4.0 GiB needed, 1.0 GiB there" in small.steps[-1].reason
+    assert "4 GiB needed, 1 GiB there" in small.steps[-1].reason
     nothing = select("vision", "vision", (), "x", [], None)
     assert nothing.target == "cpu"
     assert [step.result for step in nothing.steps].count(StepResult.TAKEN) == 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from generators.derivation.sense_masks import with_sense_masks
+from generators.derivation.sound import with_sense_masks
 from generators.models.inputs import make_inputs
 from generators.models.store import load_recipe
 

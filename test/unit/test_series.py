@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from generators.derivation.modalities import modality_spec
-from generators.derivation.tiny import tiny_config
+from generators.derivation.senses import modality_spec
+from generators.derivation.tiny import tiny_configs
 from generators.models.catalog import load_catalog
 from generators.models.inputs import make_inputs
 
@@ -26,7 +26,8 @@ def inputs_of(config: Any, takes: tuple[str, ...]) -> dict[str, Any]:
 def test_a_forecaster_is_told_as_much_as_its_configuration_counts() -> None:
     import transformers
 
-    config = transformers.TimeSeriesTransformerConfig(**tiny_config("time_series_transformer", load_catalog()))
+    arguments = next(tiny_configs("time_series_transformer", load_catalog()))
+    config = transformers.TimeSeriesTransformerConfig(**arguments)
     arrays = inputs_of(config, FORECASTER)
     past = config.context_length + max(config.lags_sequence)
     assert arrays["past_values"].shape == arrays["past_observed_mask"].shape == (2, past)

@@ -11,9 +11,17 @@ import pytest
 from generators.derivation.building import build
 from generators.derivation.measure import sites_reached
 from generators.derivation.on_demand import recipe_for
-from generators.derivation.rows import Rows, scale_rows, swap_rows
-from generators.derivation.sites import attention_sites, half_of_heads, position_tables, scale_attention, swap_two
-from generators.derivation.tiny import tiny_config
+from generators.derivation.sites import (
+    Rows,
+    attention_sites,
+    half_of_heads,
+    position_tables,
+    scale_attention,
+    scale_rows,
+    swap_rows,
+    swap_two,
+)
+from generators.derivation.tiny import tiny_configs
 from generators.models.catalog import load_catalog
 from generators.models.inputs import make_inputs
 
@@ -78,7 +86,7 @@ def test_scaling_touches_only_the_rows_named() -> None:
 
 def test_a_normalised_query_is_scaled_after_its_normalisation() -> None:
     """Scaling the projection itself changes nothing there, so that a mutant made of it would always live."""
-    config = tiny_config("qwen3", load_catalog())
+    config = next(tiny_configs("qwen3", load_catalog()))
     site = attention_sites(build("Qwen3Config", "Qwen3ForCausalLM", config))[0]
     assert site.query_norm is not None
     assert site.query_norm.weight == "model.layers.0.self_attn.q_norm.weight"
@@ -234,7 +242,7 @@ def test_a_convolution_that_standardises_its_weight_is_scaled_in_half_of_its_inp
 
 
 def test_cosine_attention_is_scaled_in_its_temperature() -> None:
-    config = tiny_config("swinv2", load_catalog())
+    config = next(tiny_configs("swinv2", load_catalog()))
     site = attention_sites(build("Swinv2Config", "Swinv2Model", config))[0]
     assert site.query_norm is not None
     assert site.query_norm.weight.endswith("logit_scale")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from generators.models.classifier import classify
-from generators.models.sources import kind_of
+from generators.models.classifier import classify, kind_of
 from hardware.errors import BrokenInput, ModelError
 
 

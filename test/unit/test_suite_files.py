@@ -9,8 +9,7 @@ import pytest
 
 from generators.models.recipe import read_recipe
 from generators.models.store import SHIPPED
-from generators.suites.files import State, compare_folder, prepare_folder, state_of, write_suite
-from generators.suites.regenerate import regenerate
+from generators.suites.files import State, compare_folder, prepare_folder, regenerate, state_of, write_suite
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.detection import detect

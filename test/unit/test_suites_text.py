@@ -10,9 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from generators.models.store import load_recipe
-from generators.suites.publish import Publication
-from generators.suites.verified import Verification
-from generators.suites.verify import VerifiedSuite
+from generators.suites.verify import Publication, Verification, VerifiedSuite
 from reports.suites_text import published_text, verified_text
 from run_test_generation import main
 

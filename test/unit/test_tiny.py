@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from generators.derivation import overrides
+from generators.derivation import scopes
 from generators.derivation.on_demand import recipe_for
-from generators.derivation.overrides import all_overrides
-from generators.derivation.tiny import tiny_config, tiny_configs
+from generators.derivation.scopes import all_overrides
+from generators.derivation.tiny import tiny_configs
 from generators.models.catalog import load_catalog
 from generators.models.inputs import LENGTHS
 from generators.models.libraries import diffusion_catalog, is_known
@@ -32,7 +32,7 @@ def model_of(model_type: str) -> Any:
 def test_one_divisor_keeps_proportions_and_special_tokens_apart(model_type: str) -> None:
     import transformers
 
-    arguments = tiny_config(model_type, load_catalog())
+    arguments = next(tiny_configs(model_type, load_catalog()))
     name = load_catalog().config_class(model_type)
     small, large = getattr(transformers, name)(**arguments), getattr(transformers, name)()
     pairs = [
@@ -56,7 +56,7 @@ def test_one_divisor_keeps_proportions_and_special_tokens_apart(model_type: str)
 
 
 def test_the_ratio_of_grouped_heads_is_kept() -> None:
-    arguments = tiny_config("mixtral", load_catalog())
+    arguments = next(tiny_configs("mixtral", load_catalog()))
     assert arguments["num_attention_heads"] == 4 * arguments["num_key_value_heads"]
 
 
@@ -67,17 +67,17 @@ def test_larger_configurations_follow_the_smallest() -> None:
 
 
 def test_every_kind_of_layer_is_kept() -> None:
-    kinds = tiny_config("gemma3_text", load_catalog())["layer_types"]
+    kinds = next(tiny_configs("gemma3_text", load_catalog()))["layer_types"]
     assert set(kinds) == {"sliding_attention", "full_attention"}
 
 
 def test_local_attention_is_local_in_the_shorter_row_too() -> None:
     for model_type in ("mistral", "gemma2"):
-        assert 1 < tiny_config(model_type, load_catalog())["sliding_window"] < min(LENGTHS)
+        assert 1 < next(tiny_configs(model_type, load_catalog()))["sliding_window"] < min(LENGTHS)
 
 
 def test_experts_in_groups_are_still_chosen_in_two_steps() -> None:
-    one = tiny_config("deepseek_v3", load_catalog())
+    one = next(tiny_configs("deepseek_v3", load_catalog()))
     assert one["topk_group"] < one["n_group"]
     in_a_group = one["n_routed_experts"] // one["n_group"]
     assert in_a_group * one["n_group"] == one["n_routed_experts"]
@@ -88,7 +88,7 @@ def test_experts_in_groups_are_still_chosen_in_two_steps() -> None:
 def test_a_composed_configuration_builds_as_often_as_one_likes() -> None:
     from generators.derivation.building import build
 
-    config = tiny_config("rag", load_catalog())
+    config = next(tiny_configs("rag", load_catalog()))
     assert {name: part["model_type"] for name, part in config.items() if isinstance(part, dict)} == {
         "question_encoder": "dpr",
         "generator": "bart",
@@ -101,7 +101,7 @@ def test_a_composed_configuration_builds_as_often_as_one_likes() -> None:
 
 
 def test_every_override_has_its_reason_and_a_known_type_unless_it_is_of_another_version() -> None:
-    folder = Path(overrides.__file__).with_name("overrides")
+    folder = Path(scopes.__file__).with_name("overrides")
     newer, older = (tomllib.loads((folder / f"{age}_types.toml").read_text()) for age in ("newer", "older"))
     for model_type, entry in all_overrides().items():
         assert entry.get("reason") or entry["refused"]
@@ -122,7 +122,7 @@ def test_failure_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(transformers, "BertConfig", broken)
     with pytest.raises(ModelError, match="timm is not installed"):
-        tiny_config("bert", load_catalog())
+        next(tiny_configs("bert", load_catalog()))
 
 
 def test_padding_lies_inside_the_table_of_positions_in_the_configurations_that_follow() -> None:
@@ -138,52 +138,52 @@ def test_sections_of_rotary_positions_fill_half_a_head() -> None:
     import transformers
 
     for model_type in ("glm4v_text", "qwen2_5_vl_text", "qwen3_vl_text"):
-        arguments = tiny_config(model_type, load_catalog())
+        arguments = next(tiny_configs(model_type, load_catalog()))
         config = getattr(transformers, load_catalog().config_class(model_type))(**arguments)
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         assert sum(config.rope_parameters["mrope_section"]) == width // 2
 
 
 def test_stages_keep_their_ratios_and_leave_two_patches_a_side_to_the_last() -> None:
-    swin = tiny_config("swin", load_catalog())
+    swin = next(tiny_configs("swin", load_catalog()))
     assert swin["num_heads"] == [3, 6, 12, 24]
     assert swin["embed_dim"] % 3 == 0
     assert (swin["depths"], swin["window_size"]) == ([2, 2, 2, 2], 2)
     assert swin["image_size"] == 4 * 2**4
-    sizes = tiny_config("segformer", load_catalog())["hidden_sizes"]
+    sizes = next(tiny_configs("segformer", load_catalog()))["hidden_sizes"]
     assert [size / sizes[0] for size in sizes] == [1, 2, 5, 8]
 
 
 def test_a_part_says_what_its_own_class_would_not_know_and_stands_in_for_another_library() -> None:
     """LLaVA's vision part has other patches than the class of that part has by default; DETR's needs timm."""
-    vision = tiny_config("llava", load_catalog())["vision_config"]
+    vision = next(tiny_configs("llava", load_catalog()))["vision_config"]
     assert (vision["model_type"], vision["patch_size"], vision["image_size"]) == ("clip_vision_model", 14, 56)
-    assert tiny_config("detr", load_catalog())["backbone_config"]["model_type"] == "resnet"
+    assert next(tiny_configs("detr", load_catalog()))["backbone_config"]["model_type"] == "resnet"
 
 
 def test_special_tokens_lie_inside_a_vocabulary_that_is_small_already() -> None:
-    arguments = tiny_config("wav2vec2", load_catalog())
+    arguments = next(tiny_configs("wav2vec2", load_catalog()))
     assert sorted(arguments[f"{name}_token_id"] for name in ("pad", "bos", "eos")) == [29, 30, 31]
 
 
 def test_a_network_whose_widths_stand_in_its_code_is_shrunk_by_their_multiplier() -> None:
-    small = tiny_config("efficientnet", load_catalog())
+    small = next(tiny_configs("efficientnet", load_catalog()))
     assert small["width_coefficient"] < 1
     assert small["hidden_dim"] / 2560 == small["width_coefficient"] / 2  # 1280 in the code is what both come from
     assert small["hidden_dim"] % 8 == 0
     assert (small["depth_coefficient"], set(small["num_block_repeats"])) == (1.0, {1})
-    assert tiny_config("mobilenet_v1", load_catalog())["image_size"] == 64
+    assert next(tiny_configs("mobilenet_v1", load_catalog()))["image_size"] == 64
 
 
 def test_the_channels_of_the_image_are_not_divided_with_the_stem() -> None:
-    stem = tiny_config("hgnet_v2", load_catalog())
+    stem = next(tiny_configs("hgnet_v2", load_catalog()))
     assert stem["stem_channels"][0] == 3
     assert stem["stem_channels"][2] == stem["stage_in_channels"][0]
     assert stem["stage_out_channels"][-1] == stem["hidden_sizes"][-1]
 
 
 def test_attention_among_patches_of_the_last_stage_has_more_than_one_to_choose_from() -> None:
-    small = tiny_config("mobilevit", load_catalog())
+    small = next(tiny_configs("mobilevit", load_catalog()))
     assert small["image_size"] // 32 >= 2 * 2  # strides of 32, two places a side to a patch
 
 
@@ -201,7 +201,7 @@ def test_the_last_configuration_is_deeper_with_finer_patches() -> None:
 def test_an_encoder_that_stands_in_as_a_decoder_is_told_so(model_type: str, task: str, says: bool) -> None:
     from generators.derivation.building import class_of
     from generators.derivation.derive import task_class
-    from generators.derivation.heads import decodes_beside_its_primary_task
+    from generators.derivation.tiny import decodes_beside_its_primary_task
     from generators.models.classifier import classify_type
 
     chosen = task_class(model_type, task)

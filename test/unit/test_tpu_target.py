@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.compatibility.levels import level_rules
+from generators.compatibility.grade import level_rules
 from generators.compatibility.selection import StepResult, select
 from hardware.backends._loss import loss_weights
 from hardware.backends._xla_model import _leaves_device

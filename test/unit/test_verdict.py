@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from generators.compatibility.levels import level_rules
+from generators.compatibility.grade import level_rules
 from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict, schema, worst
 from hardware.errors import BrokenInput
 from reports.wording import reason_text, texts, with_texts

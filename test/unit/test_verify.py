@@ -10,16 +10,14 @@ import pytest
 
 from generators.models.catalog import installed_version
 from generators.models.store import load_recipe
-from generators.mutants.made import Made
+from generators.mutants.anatomy import SMALLEST_CHANGE
 from generators.mutants.operators import OPERATORS, Mutant
-from generators.mutants.order import Order
-from generators.mutants.probe import SMALLEST_CHANGE
+from generators.mutants.orders import Made, Order
 from generators.mutants.rounds import Ran
 from generators.options import Options
 from generators.suites import verify
 from generators.suites.render import render
-from generators.suites.verified import Verification
-from generators.suites.verify import VerifiedSuite, order_for, verify_suites
+from generators.suites.verify import Verification, VerifiedSuite, order_for, verify_suites
 from hardware.cell import Cell
 from hardware.errors import BrokenInput, NothingMatched, UsageError
 from hardware.evidence.record import CheckLine, Outcome, Stage

@@ -77,7 +77,7 @@ def test_refusals_that_two_processes_keep_at_once_are_all_kept(tmp_path):
     keeps = """
         import sys
         from pathlib import Path
-        from generators.models.refusal import Obstacle, Refusal
+        from generators.models.store import Obstacle, Refusal
         from generators.models.store import keep_refusal
         print("ready", flush=True)
         sys.stdin.readline()

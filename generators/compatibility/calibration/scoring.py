@@ -135,11 +135,10 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def score(evidence: Evidence, *, anew: Callable[[Cell], Verdict] | None = None) -> Scores:
+def score(evidence: Evidence) -> Scores:
     """Hold each sealed prediction against its own run; of several runs of a cell the newest that settled it counts.
 
-    Edited and changed suites and substituted runs settle nothing. With `anew`, what that says of a cell counts in
-    place of what was sealed: today's rules on yesterday's runs, which is how rules are tuned and no forecast.
+    Edited and changed suites and substituted runs settle nothing.
     """
     lines: dict[tuple[str, str], list[CheckLine]] = {}
     for line in evidence.checks:
@@ -152,7 +151,7 @@ def score(evidence: Evidence, *, anew: Callable[[Cell], Verdict] | None = None) 
         for planned in run.plan:
             if planned.subject != _SCORED:
                 continue
-            sealed = _sealed(planned) if anew is None else _anew(planned, anew)
+            sealed = _sealed(planned)
             if sealed is None:
                 without.add(planned.cell_id)
                 continue
@@ -188,13 +187,6 @@ def _sealed(planned: PlannedCell) -> Verdict | None:
         return None
     is_own = verdict.cell == planned.cell_id
     return verdict if is_own and verdict.basis in _PREDICTIONS and not verdict.evidence_ids else None
-
-
-def _anew(planned: PlannedCell, predicted: Callable[[Cell], Verdict]) -> Verdict | None:
-    try:
-        return predicted(Cell.parse(planned.cell_id))
-    except HwCompatError:
-        return None
 
 
 def _measured(run: RunLine, planned: PlannedCell, lines: Sequence[CheckLine]) -> Verdict | None:

@@ -3,7 +3,6 @@
 An operator that no table speaks of is unknown, never supported.
 """
 
-from .covered import OperatorCoverage, coverage
-from .table import Section, Table, known_tables, table_of
+from .table import OperatorCoverage, Section, Table, coverage, known_tables, table_of
 
 __all__ = ["OperatorCoverage", "Section", "Table", "coverage", "known_tables", "table_of"]

@@ -1,4 +1,5 @@
-"""A mode in which torch computes whole numbers really and everything else on tensors without data.
+"""A mode in which torch computes whole numbers really and everything else on tensors without data; and `Ledger`: when
+each storage was allocated and released in it, so that the peak and what it is made of are known.
 
 What modelling code asks of numbers, it asks of whole ones: masks, positions, places. Those are small and stay real,
 so that it takes the branches that it would take. Floating-point tensors have sizes alone.
@@ -6,10 +7,10 @@ so that it takes the branches that it would take. Floating-point tensors have si
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .ledger import Ledger
 from .workspace import workspace_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ _CHOOSING = ("topk", "sort", "argsort", "argmax", "argmin", "multinomial", "max"
 shares tokens evenly among experts."""
 _DYNAMIC = ("data_dependent_output", "dynamic_output_shape")
 """How torch tags operators whose results can't be sized without data."""
+KINDS = ("weights", "gradients", "optimiser", "inputs", "cache", "activations", "workspace")
+"""What a byte may be there for."""
+ACTIVATIONS = "activations"
 
 
 class NeedsData(Exception):
@@ -147,3 +151,56 @@ def _evenly_chosen(one: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
     axis = kwargs.get("dim", next((a for a in reversed(args[1:]) if isinstance(a, int)), -1) if of.dim() else 0)
     choices = of.shape[axis] if of.dim() and -of.dim() <= axis < of.dim() else max(of.numel(), 1)
     return (torch.arange(one.numel()) % max(choices, 1)).reshape(one.shape)
+
+
+class Ledger:
+    """Storages in the order in which they come and go. A storage counts once, whatever views there are of it."""
+
+    def __init__(self) -> None:
+        self._kinds: list[str] = []
+        self._sizes: list[int] = []
+        self._moves: list[int] = []
+        """Each entry is a storage's place + 1 at its birth, minus that at its end."""
+        self._alive: dict[int, tuple[Any, int]] = {}
+
+    def track(self, tensors: Iterable[torch.Tensor], kind: str = "") -> None:
+        """Count the storages of `tensors`; with `kind`, say what they are there for, those known already too."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            known = self._alive.get(key)
+            if known is None:
+                place = len(self._sizes)
+                self._sizes.append(storage.nbytes())
+                self._kinds.append(kind or ACTIVATIONS)
+                self._moves.append(place + 1)
+                self._alive[key] = (weakref.ref(storage, self._releaser(key, place)), place)
+            elif kind:
+                self._kinds[known[1]] = kind
+
+    def _releaser(self, key: int, place: int) -> Callable[[Any], None]:
+        def release(_: Any) -> None:
+            self._moves.append(-place - 1)
+            self._alive.pop(key, None)
+
+        return release
+
+    def passing(self, size: int) -> None:
+        """Count what a kernel allocates inside itself, in bytes: there and gone."""
+        place = len(self._sizes)
+        self._sizes.append(size)
+        self._kinds.append("workspace")
+        self._moves += [place + 1, -place - 1]
+
+    def at_peak(self) -> dict[str, int]:
+        """Bytes by kind at the moment when most were allocated."""
+        total = highest = when = 0
+        for step, move in enumerate(self._moves):
+            total += self._sizes[move - 1] if move > 0 else -self._sizes[-move - 1]
+            if total > highest:
+                highest, when = total, step
+        found = dict.fromkeys(KINDS, 0)
+        for move in self._moves[: when + 1]:
+            place = abs(move) - 1
+            found[self._kinds[place]] += self._sizes[place] if move > 0 else -self._sizes[place]
+        return found

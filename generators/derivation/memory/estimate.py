@@ -1,24 +1,42 @@
-"""`Skeleton`: a model without data, which can be run in several ways to see what would be allocated."""
+"""`Skeleton`: a model without data, which can be run in several ways to see what would be allocated; and `Stack`: a
+model of many equal layers, reckoned from three shallow ones.
+
+Weights, caches and activations of a forward pass grow evenly with the number of equal layers, and all that grows is
+there at once behind the last of them; so does what a model of any depth takes at its peak. That three depths lie on a
+line is checked; where they don't, and for training, whose peak may move, the whole model is run.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import importlib
+import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest
-from generators.derivation.building import build
+from generators.compatibility.memory import Anatomy, MemoryEstimate, MemoryRequest
+from generators.derivation.scopes import role_of, tree
 from generators.models.inputs import Specs, make_inputs
+from hardware.model.calls import without_cache
+from hardware.model.outputs import floating_outputs, nested
 from hardware.model.tensors import to_tensors
 
-from .datafree import DataFree
-from .ledger import Ledger
-from .steps import dtype_of, run
+from .datafree import DataFree, Ledger
 
 if TYPE_CHECKING:
     import torch
+
+_LANGUAGE = ("ForCausalLM", "ForMaskedLM", "LMHeadModel", "ForConditionalGeneration")
+"""How classes end that take the text itself as labels."""
+Mark = Callable[[Iterable[Any], str], None]
+_LEAST_LAYERS = 16
+"""Models that are less deep are run as they are."""
+_LONGEST_PERIOD = 6
+_ON_A_LINE = 1e-3
+"""How far three depths may be off a line, as a share of the deepest one's memory."""
 
 
 def built(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
@@ -142,6 +160,184 @@ def _strip(model: torch.nn.Module, dtype: torch.dtype, mode: DataFree) -> None:
                 module._buffers[name] = one.to(dtype)
 
 
-def skeleton_of(config_class: str, model_class: str, config: Mapping[str, Any]) -> Skeleton:
-    """The skeleton of a model that is built from its class and plain arguments. Raises `ModelError`."""
-    return Skeleton(lambda: build(config_class, model_class, config))
+def dtype_of(precision: str) -> torch.dtype:
+    """torch's name of a precision."""
+    import torch
+
+    found: torch.dtype = getattr(torch, precision)
+    return found
+
+
+def run(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mode: str, mark: Mark) -> Any:
+    """Run `model` once; `mark` is told which tensors are gradients, the optimiser's and the cache's.
+
+    `inference` is one forward pass without a cache. `generation` reads the whole text into a cache, with results for
+    its last place alone where the model can leave out the others, and decodes one token. `training` is the second
+    step of AdamW, since its state is there from the first one on.
+    """
+    import torch
+
+    if mode == "training":
+        return _train(model, tensors, mark)
+    with torch.no_grad():
+        if mode == "inference":
+            return model(**nested(tensors), **without_cache(model))
+        return _decode(model, tensors, mark)
+
+
+def _decode(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: Mark) -> Any:
+    import torch
+
+    takes = inspect.signature(model.forward).parameters
+    given = dict(nested(tensors))
+    given |= {"use_cache": True} | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {})
+    output = model(**given)
+    cache = output.past_key_values
+    if cache is None:
+        raise ValueError("the model gives no cache")
+    mark(_cached(cache), "cache")
+    name = "decoder_input_ids" if "decoder_input_ids" in given else "input_ids"
+    text = given[name]
+    following: dict[str, Any] = {name: text[:, -1:], "past_key_values": cache, "use_cache": True}
+    if name == "input_ids" and "attention_mask" in given:
+        mask = given["attention_mask"]
+        following["attention_mask"] = torch.cat([mask, mask[:, -1:]], dim=1)
+    if "encoder_last_hidden_state" in output:
+        following["encoder_outputs"] = (output.encoder_last_hidden_state,)
+    output = model(**following)
+    mark(_cached(output.past_key_values), "cache")
+    return output
+
+
+def _cached(cache: Any) -> Iterable[torch.Tensor]:
+    """The tensors of a cache, whatever class it is of."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    seen: set[int] = set()
+    left = [cache]
+    while left:
+        one = left.pop()
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, list | tuple | dict):
+            left += tree_leaves(one)
+        elif hasattr(one, "__dict__") and id(one) not in seen and not isinstance(one, type):
+            seen.add(id(one))
+            left += vars(one).values()
+
+
+def _train(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: Mark) -> Any:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    trained = [one for one in model.parameters() if one.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=1e-5)
+    for _ in range(2):
+        optimiser.zero_grad(set_to_none=True)
+        loss = _loss(model, tensors)
+        loss.backward()
+        mark((one.grad for one in trained if one.grad is not None), "gradients")
+        optimiser.step()
+        mark(
+            (one for one in tree_leaves(optimiser.state_dict()["state"]) if isinstance(one, torch.Tensor)),
+            "optimiser",
+        )
+    return loss
+
+
+def _loss(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """The model's own loss for language, else the mean square of all that it gives."""
+    labels = tensors.get("decoder_input_ids", tensors.get("input_ids"))
+    takes = inspect.signature(model.forward).parameters
+    if labels is not None and "labels" in takes and type(model).__name__.endswith(_LANGUAGE):
+        return model(**nested(tensors), labels=labels, **without_cache(model)).loss
+    outputs = floating_outputs(model(**nested(tensors), **without_cache(model)))
+    return sum(one.float().square().mean() for one in outputs.values() if one.requires_grad)
+
+
+class Stack:
+    """A model that `make` builds from a configuration."""
+
+    def __init__(self, config: Any, make: Callable[[Any], torch.nn.Module]) -> None:
+        self._config, self._make = config, make
+        self._depth, self._depths = depths_of(config)
+
+    @functools.cached_property
+    def whole(self) -> Skeleton:
+        """The model in its full depth."""
+        return Skeleton(lambda: self._make(copy.deepcopy(self._config)))
+
+    @functools.cached_property
+    def _shallow(self) -> list[Skeleton]:
+        configs = [with_layers(self._config, self._depth, depth) for depth in self._depths]
+        return [Skeleton(functools.partial(self._make, config)) for config in configs]
+
+    @property
+    def least(self) -> Skeleton:
+        """The model in the smallest depth that is looked at: it takes the same inputs."""
+        return self._shallow[0] if self._depths else self.whole
+
+    def estimate(self, request: MemoryRequest, specs: Specs, lengths: Sequence[int]) -> MemoryEstimate:
+        """As `Skeleton.estimate`."""
+        if self._depths and request.mode != "training":
+            found = [one.estimate(request, specs, lengths) for one in self._shallow]
+            if on_a_line([one.total for one in found]):
+                parts = {name: self._at_depth([one.parts[name] for one in found]) for name in found[0].parts}
+                return MemoryEstimate(request=request, **parts)
+        return self.whole.estimate(request, specs, lengths)
+
+    def anatomy(self) -> Anatomy:
+        """As `Skeleton.anatomy`."""
+        if not self._depths:
+            return self.whole.anatomy()
+        found = [vars(one.anatomy()) for one in self._shallow]
+        if not on_a_line([one["parameters"] for one in found]):
+            return self.whole.anatomy()
+        return Anatomy(**{name: self._at_depth([one[name] for one in found]) for name in found[0]})
+
+    def _at_depth(self, values: Sequence[int]) -> int:
+        first, last = self._depths[0], self._depths[-1]
+        a_layer = (values[-1] - values[0]) / (last - first)
+        return round(values[-1] + a_layer * (self._depth - last))
+
+
+def on_a_line(values: Sequence[int]) -> bool:
+    """Whether three values at even distances lie on a line."""
+    first, middle, last = values
+    return abs(first + last - 2 * middle) <= _ON_A_LINE * last
+
+
+def depths_of(config: Any) -> tuple[int, tuple[int, ...]]:
+    """How many layers the deepest stacks of a configuration have, and three smaller numbers of layers to reckon from;
+    none where the model isn't deep, has stacks of other depths, or layers that don't repeat."""
+    counts = {
+        value for scope in tree(config) for value in role_of(scope, "layers").values() if isinstance(value, int)
+    }
+    deep = [count for count in counts if count >= _LEAST_LAYERS]
+    if len(deep) != 1:
+        return max(counts, default=0), ()
+    depth = deep[0]
+    lists = [one for scope in tree(config) for one in _lists(scope, depth).values()]
+    for period in range(1, _LONGEST_PERIOD + 1):
+        repeats = all(one[place] == one[place % period] for one in lists for place in range(depth))
+        step = period if period > 1 else 2
+        if repeats and depth % period == 0 and depth > 3 * step:
+            return depth, (step, 2 * step, 3 * step)
+    return depth, ()
+
+
+def _lists(scope: Any, depth: int) -> dict[str, list[Any]]:
+    return {n: list(one) for n, one in vars(scope).items() if isinstance(one, list | tuple) and len(one) == depth}
+
+
+def with_layers(config: Any, depth: int, wanted: int) -> Any:
+    """A copy of a configuration with `wanted` layers in the stacks of `depth`."""
+    shallow = copy.deepcopy(config)
+    for scope in tree(shallow):
+        for name, one in _lists(scope, depth).items():
+            setattr(scope, name, one[:wanted])
+        for name, value in role_of(scope, "layers").items():
+            if value == depth:
+                setattr(scope, name, wanted)
+    return shallow

@@ -34,7 +34,7 @@ from .lab_evidence import LabEvidence, opened_evidence
 from .lab_line import Answer, LabHost, LabMachine, LineLost
 
 if TYPE_CHECKING:
-    from generators.project.project_run import ProjectRun
+    from generators.project.planning import ProjectRun
 
 MOST_RESTARTS = 2
 """A run that is killed three times is told as that."""

@@ -10,7 +10,7 @@ import click
 
 from generators.chosen import choose_models, profiles_of
 from generators.compatibility.judge import judge
-from generators.compatibility.memory.estimate import MemoryEstimate
+from generators.compatibility.memory import MemoryEstimate
 from generators.compatibility.rules import RuleSet, load_rules
 from generators.compatibility.selection import priority_list
 from generators.compatibility.verdict import Basis, Level, Verdict

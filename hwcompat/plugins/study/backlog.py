@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from generators.compatibility.operators import OperatorCoverage, coverage
-from generators.compatibility.operators.calls import examples, nodes
-from generators.compatibility.operators.covered import onnx_types
-from generators.compatibility.operators.named import operators_named
+from generators.compatibility.operators.named import examples, nodes, operators_named
+from generators.compatibility.operators.table import onnx_types
 from generators.models.recipe import Recipe
 from hardware.cell import Cell
 from hardware.evidence.kept import last_checks

@@ -84,7 +84,7 @@ def _checks(asked: Options, target: Target) -> tuple[list[CheckLine], list[str]]
 
 def _at_real_size(found: Backlog) -> Backlog:
     """The list with shapes at the size of defaults, of one type for each operator and of a dozen types at most."""
-    from generators.derivation.child import real_calls_in_child
+    from generators.derivation.on_demand import real_calls_of
     from generators.derivation.operator_calls import Call
 
     looked: dict[str, tuple[Call, ...]] = {}
@@ -95,7 +95,7 @@ def _at_real_size(found: Backlog) -> Backlog:
         for model_type in (*item.unlocks, *item.part_in)[:2]:
             if model_type not in looked and len(looked) < _REAL_MODELS:
                 try:
-                    looked[model_type] = real_calls_in_child(model_type)
+                    looked[model_type] = real_calls_of(model_type)
                 except UsageError as error:
                     note(str(error))
                     looked[model_type] = ()

@@ -22,8 +22,7 @@ from generators.compatibility.calibration.scoring import (
     tally,
 )
 from generators.options import Options
-from generators.project.accepted import judge_accepted
-from generators.project.finding import Kind, ProjectFinding
+from generators.project.finding import Kind, ProjectFinding, judge_accepted
 from generators.project.reading import read_project
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.latest import read_latest
@@ -212,5 +211,5 @@ def _passing(asked: Options, evidence: Evidence) -> tuple[ProjectFinding, ...]:
     lines: dict[str, list[CheckLine]] = {}
     for line in read_latest(evidence).checks:
         lines.setdefault(line.cell_id, []).append(line)
-    judged = judge_accepted(read_project(asked.config), lines, date.today(), {}, reason_text)
-    return tuple(one for one in judged.findings if one.kind is Kind.PASSES_NOW)
+    findings, _ = judge_accepted(read_project(asked.config), lines, date.today(), {}, reason_text)
+    return tuple(one for one in findings if one.kind is Kind.PASSES_NOW)

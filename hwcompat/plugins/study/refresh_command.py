@@ -45,7 +45,7 @@ def refresh(asked: Options, command: str) -> int:
     machine = asked.machine or machine_label()
     project = None
     if asked.config is not None:
-        from generators.project.asked import plan_asked
+        from generators.project.planning import plan_asked
 
         project = plan_asked(asked, asked.config, inventory, read_list=sys.stdin.readlines)
     plan = plan_refresh(asked, evidence, inventory, machine, project, read_list=sys.stdin.readlines)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from generators.compatibility.grade import level_rules
 from generators.compatibility.judge import judge, strongest_of
-from generators.compatibility.levels import level_rules
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict
 from generators.compatibility.vocabulary import vocabulary

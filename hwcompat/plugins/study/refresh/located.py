@@ -13,9 +13,8 @@ from pathlib import Path
 
 from generators.compatibility.rules import RuleSet
 from generators.compatibility.verdict import Reason
-from generators.models.classifier import classify, classify_type
+from generators.models.classifier import classify, classify_type, kind_of
 from generators.models.libraries import catalog_of, is_known, lacking
-from generators.models.sources import kind_of
 from generators.models.store import refusal_of
 from generators.plan import Choice, PlannedSuite, plan_suite
 from generators.profile import Profile, checkpoint_slug, profile_of

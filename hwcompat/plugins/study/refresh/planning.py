@@ -11,7 +11,7 @@ from generators.compatibility.verdict import Reason
 from generators.models.libraries import is_known
 from generators.options import Options
 from generators.plan import PlannedSuite
-from generators.project.project_run import ProjectRun
+from generators.project.planning import ProjectRun
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
 from hardware.cells import Shard, choose_cells

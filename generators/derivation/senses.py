@@ -1,4 +1,5 @@
-"""Specifications of images: whole, in tiles or in patches, and what comes with them: sizes, grids and masks."""
+"""Specifications of inputs that aren't text, by name: images, tiles and patches with their sizes, grids and masks;
+pairs of images, videos, prompts and measured depth; boxes and regions; time series. sound.py asks the model."""
 
 from __future__ import annotations
 
@@ -6,16 +7,105 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from .scopes import attribute_of, known_of, roles
+from generators.models.catalog import TaskEntry
+
+from .scopes import attribute_of, known_of, roles, tree
 
 Spec = dict[str, Any]
 
+_COORDINATES = 1001
+"""Boxes are normalised to 0 ... 1000, as the documentation of LayoutLM has it."""
+_REGIONS = 4
+"""Regions of an image that a detector hands to a model of its features."""
+_OBJECTS = 5
+"""Objects in an image that a user points at: so many that single numbers about each of them have a spread."""
+_POINTS = 3
+"""Points on one object; with the two corners of its box they differ from the objects."""
+_MASK_PLACES_A_PATCH = 4
+"""Places a side of a mask that is given as a prompt, for each patch of the image: so many come out, too."""
+_FRAMES = 4
+"""Frames of a video where the configuration names no number: each is cut like an image."""
+_DEPTH_A_SIDE = 8
+"""Places a side of measured depth, which is coarser than the image."""
 _IMAGE = 64
 """Pixels a side where a configuration names no size."""
 _SIDE = 4
 """Patches a side where they may be as many as one likes."""
 _PLACES_A_SIDE = 3
 """So that there are more places than object queries, and the best of them are chosen."""
+
+
+def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None:
+    """The specification of an input by its name, None where it isn't one of these. `takes` are the names of all.
+
+    Raises `ModelError` where the configuration doesn't say the shape.
+    """
+    makers: dict[str, Callable[[Any], Spec]] = {
+        "bbox": _boxes,
+        "visual_feats": lambda config: _regions(config, "visual_feat_dim"),
+        "visual_pos": lambda config: _regions(config, "visual_pos_dim"),
+        "visual_embeds": lambda config: _regions(config, "visual_embedding_dim"),
+    }
+    makers |= image_makers(takes) | series_makers(takes)
+    return makers[name](config) if name in makers else None
+
+
+def _regions(config: Any, width: str) -> Spec:
+    return {"kind": "features", "shape": [_REGIONS, *known_of(config, "regions", width)]}
+
+
+def _boxes(config: Any) -> Spec:
+    if attribute_of(config, "bbox_scale"):  # the model itself makes numbers of shares of the page
+        return {"kind": "boxes", "high": _COORDINATES, "divisor": _COORDINATES - 1}
+    (most,) = known_of(config, "boxes", "max_2d_position_embeddings")
+    return {"kind": "boxes", "high": min(most, _COORDINATES)}
+
+
+def scene_spec(name: str, takes: Collection[str], config: Any, entry: TaskEntry) -> Spec | None:
+    """The specification of an input by its name, None where it isn't one of these. `takes` are the names of all.
+
+    Raises `ModelError` where the configuration doesn't say the shape.
+    """
+    frames = attribute_of(config, *roles()["config"]["frames"])
+    if name == "pixel_values" and (entry.images > 1 or frames):
+        return _several(entry.images if entry.images > 1 else frames, config)
+    if name == "pixel_values_videos" and "video_grid_thw" not in takes and "input_ids" not in takes:
+        return _several(frames or _FRAMES, config)
+    makers: Mapping[str, Callable[[Any], Spec]] = {
+        "input_points": lambda config: {
+            "kind": "points",
+            "shape": [_OBJECTS, _POINTS, 2],
+            "high": _one_image(config)[-1],
+        },
+        "input_labels": lambda config: {"kind": "categories", "shape": [_OBJECTS, _POINTS], "high": 2},
+        "input_boxes": lambda config: {"kind": "regions", "count": _OBJECTS, "high": _one_image(config)[-1]},
+        "input_masks": _mask_prompt,
+        "task_inputs": _task,
+        "prompt_depth": lambda config: {"kind": "features", "shape": [1, _DEPTH_A_SIDE, _DEPTH_A_SIDE]},
+    }
+    return makers[name](config) if name in makers else None
+
+
+def _one_image(config: Any) -> list[int]:
+    """Channels, height and width of one image."""
+    spec = modality_spec("pixel_values", (), config) or {}
+    return list(spec["shape"])
+
+
+def _several(count: int, config: Any) -> Spec:
+    """Images of an example one behind the other, each with its channels: a pair, or the frames of a video."""
+    return {"kind": "pixels", "shape": [count, *_one_image(config)]}
+
+
+def _task(config: Any) -> Spec:
+    """What is wanted of an image (OneFormer), as a text of fixed length."""
+    return {"kind": "categories", "shape": [config.task_seq_len], "high": config.text_encoder_vocab_size}
+
+
+def _mask_prompt(config: Any) -> Spec:
+    scope = next(one for one in tree(config) if getattr(one, "mask_input_channels", None))
+    side = _MASK_PLACES_A_PATCH * scope.image_size // scope.patch_size
+    return {"kind": "features", "shape": [1, side, side]}
 
 
 def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
@@ -187,3 +277,75 @@ def _patches(config: Any) -> Spec:
     channels = attribute_of(config, "in_channels", "num_channels", "in_chans") or 3
     width = channels * (attribute_of(config, "temporal_patch_size") or 1) * patch**2
     return {"kind": "patches", "grid": _grid_of(config), "shape": [width]}
+
+
+def series_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
+    """What makes the specification of each input of a forward that takes these; empty where it takes no series."""
+    if "past_values" not in takes:
+        return {}
+    makers: dict[str, Callable[[Any], Spec]] = {
+        "past_values": _series,
+        "past_observed_mask": _observed,
+        "past_time_features": _past_features,
+        "freq": _frequency,
+    }
+    if "future_time_features" not in takes:  # there future values are labels
+        return makers
+    return makers | {
+        "future_values": _future,
+        "future_time_features": _future_features,
+        "static_real_features": _real_features,
+        "static_categorical_features": _category,
+    }
+
+
+def _series_shape(config: Any) -> list[int]:
+    """Time steps and, where there are several, channels. Lags look back to before the context."""
+    (steps,) = known_of(config, "series", "context_length")
+    lags = attribute_of(config, "lags_sequence") or [0]
+    channels = attribute_of(config, "num_input_channels")  # PatchTST keeps the axis of a single one
+    return [steps + max(lags), *([channels] if channels else _channels(config))]
+
+
+def _channels(config: Any) -> list[int]:
+    size = attribute_of(config, "input_size") or 1
+    return [size] if size > 1 else []
+
+
+def _series(config: Any) -> Spec:
+    return {"kind": "features", "shape": _series_shape(config)}
+
+
+def _observed(config: Any) -> Spec:
+    return {"kind": "observed", "shape": _series_shape(config)}
+
+
+def _time_features(config: Any, steps: int) -> Spec:
+    counts = known_of(config, "time features", "num_time_features", "num_dynamic_real_features")
+    return {"kind": "features", "shape": [steps, sum(counts)]}
+
+
+def _past_features(config: Any) -> Spec:
+    return _time_features(config, _series_shape(config)[0])
+
+
+def _future_features(config: Any) -> Spec:
+    return _time_features(config, *known_of(config, "future", "prediction_length"))
+
+
+def _future(config: Any) -> Spec:
+    return {"kind": "features", "shape": [*known_of(config, "future", "prediction_length"), *_channels(config)]}
+
+
+def _real_features(config: Any) -> Spec:
+    return {"kind": "features", "shape": known_of(config, "static features", "num_static_real_features")}
+
+
+def _category(config: Any) -> Spec:
+    count, sizes = known_of(config, "categories", "num_static_categorical_features", "cardinality")
+    return {"kind": "categories", "shape": [count], "high": min(sizes)}
+
+
+def _frequency(config: Any) -> Spec:
+    (count,) = known_of(config, "frequency", "freq_size")
+    return {"kind": "categories", "shape": [], "high": count}

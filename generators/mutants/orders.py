@@ -1,17 +1,92 @@
-"""What came of one suite that was run with a break, or without one. Pure: lines of evidence in, a judgement out."""
+"""What the pytest plug-in is told of a suite, what it made of that, and how the run ended."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
 
 from hardware.evidence.record import CheckLine, Outcome
 
-from .made import Made
+from .anatomy import SMALLEST_CHANGE
+from .operators import Mutant
 
+ORDERS_VARIABLE = "HWCOMPAT_MUTANTS"
+"""Names the file that `write_orders` wrote."""
 _CAUGHT = frozenset({"numerical_mismatch", "non_finite", "silent_offload"})
 """Error types of a check that looked and disagreed. Anything else that fails says nothing about the break."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to do with one suite.
+
+    Of `mutants`, each `<operator>@<seed>`, the first is made that the model has a place for and that moves its
+    outputs by more than `least`, relative to their scale; none where there are none. What was made goes into the
+    file `report`. `on_cpu` takes the suite to CPU whatever target its cell names, and `threads` is how many torch
+    computes with, 0 for as many as it likes.
+    """
+
+    mutants: tuple[str, ...] = ()
+    report: str = ""
+    least: float = SMALLEST_CHANGE
+    on_cpu: bool = False
+    threads: int = 0
+
+
+def write_orders(path: Path, orders: Mapping[Path, Order]) -> None:
+    """Write what is to be done with each suite, by its file."""
+    text = json.dumps({str(suite.resolve()): asdict(order) for suite, order in orders.items()})
+    path.write_text(text, encoding="utf-8")
+
+
+def read_orders(path: Path) -> dict[Path, Order]:
+    """The orders by suite. Raises `ValueError` or `OSError` where the file holds none."""
+    read = json.loads(path.read_text(encoding="utf-8"))
+    return {Path(suite): Order(**{**order, "mutants": tuple(order["mutants"])}) for suite, order in read.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """`mutant` is None where none could be made. `change` is relative to the outputs' scale, infinite for NaN.
+
+    `refused` says, by `<operator>@<seed>`, why others weren't made: the model has no place for them, or they move its
+    outputs too little.
+    """
+
+    mutant: Mutant | None = None
+    change: float | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; an infinite change is the text `inf`, for JSON has no such number."""
+        change = self.change
+        return {
+            "mutant": asdict(self.mutant) if self.mutant else None,
+            "change": "inf" if change is not None and not math.isfinite(change) else change,
+            "refused": dict(self.refused),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """What `to_dict` gave."""
+        return cls(
+            mutant=Mutant(**values["mutant"]) if values["mutant"] else None,
+            change=None if values["change"] is None else float(values["change"]),
+            refused=values["refused"],
+        )
+
+    def __str__(self) -> str:
+        if self.mutant is None or self.change is None:
+            return "; ".join(f"no {name}: {why}" for name, why in self.refused.items()) or "no model was loaded"
+        return (
+            f"{self.mutant.name}: {self.mutant.describe}; side {self.mutant.side}; {self.mutant.site}; "
+            f"outputs changed by {self.change:.2g} of their scale"
+        )
 
 
 class Status(StrEnum):

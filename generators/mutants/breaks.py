@@ -1,0 +1,286 @@
+"""Breaks of weights, of positions and of what the whole model returns.
+
+Weights are broken at the attention sites and convolutions that a model's outputs depend on; positions are whatever
+tells a model where a token, a frame or a patch stands; outputs change in forward hooks on the top module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from generators.derivation.scopes import roles
+from generators.derivation.sites import Rows, Site, halves, scale_attention, swap_rows
+from hardware.model.outputs import floating_outputs, replaced_outputs
+
+if TYPE_CHECKING:
+    import random
+
+    import torch
+
+    from .anatomy import Anatomy
+
+    Tensors = dict[str, torch.Tensor]
+
+FACTOR = 1.1
+_LINEAR_BIAS = "alibi"
+
+
+def draw(anatomy: Anatomy, random: random.Random, usable: Callable[[Site], bool], need: str) -> Site:
+    """One of the attention sites that are `usable`. Raises `ValueError` where none is."""
+    sites = [site for site in anatomy.sites or anatomy.matrices if usable(site)]
+    if not sites:
+        raise ValueError(f"{anatomy.class_name} has no {need}")
+    return random.choice(sites)
+
+
+def scale_attention_scores(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    """Multiply the scores of one attention by 1.1, in its query; in a state space the rows that give C."""
+    site = draw(anatomy, random, lambda _: True, "attention")
+    scale_attention(model, site, FACTOR)
+    return describe_rows(site.query_norm or site.query)
+
+
+def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    """Exchange query and key of one attention; of a larger query (grouped heads) the first rows only.
+
+    Where their shapes differ (latent attention) key and value are exchanged, else the halves of the query; without
+    any attention the halves of a matrix.
+    """
+    site = draw(anatomy, random, lambda s: s.key is not None or s.kind == "weight", "query and key")
+    if site.key is None:
+        first, last = halves(site.query)
+        swap_rows(model, first, last)
+        return f"{describe_rows(first)} with {describe_rows(last)}"
+    query, key = site.query, site.key
+    if query.size > key.size and len(query.ranges) == 1:
+        start = query.ranges[0][0]
+        query = replace(query, ranges=((start, start + key.size),))
+    for one, other in ((query, key), (key, site.value), halves(query)):
+        if other is not None and one.size == other.size and _width(model, one) == _width(model, other):
+            swap_rows(model, one, other)
+            return f"{describe_rows(one)} with {describe_rows(other)}"
+    raise ValueError(f"{site.module} has no two projections of one shape")
+
+
+def _width(model: torch.nn.Module, rows: Rows) -> int:
+    """How many features a projection reads."""
+    return int(model.get_parameter(rows.weight).shape[1 - rows.axis])
+
+
+def describe_rows(rows: Rows) -> str:
+    """The rows as text: `layer.0.query.weight[0:48]`."""
+    return f"{rows.weight}[{','.join(f'{start}:{stop}' for start, stop in rows.ranges)}]"
+
+
+def transpose_heads(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    """Exchange heads and head features in what one output projection reads.
+
+    A state space has no heads: its channels are taken as groups of as many as it has states. Where there is no
+    attention, what one convolution reads is taken as two groups of channels, or else what any matrix reads.
+    """
+    import torch
+
+    projections = [(site.output, heads) for site in anatomy.sites if site.output and (heads := _heads(model, site))]
+    grouped = projections or _in_groups(model, anatomy.convolutions) or _in_groups(model, anatomy.matrices)
+    if not grouped:
+        raise ValueError(f"{anatomy.class_name} has nothing that reads several features")
+    rows, heads = random.choice(grouped)
+    weight = model.get_parameter(rows.weight)
+    features = 1 - rows.axis
+    size = weight.shape[features]
+    order = torch.arange(size).reshape(heads, size // heads).T.reshape(-1)
+    with torch.no_grad():
+        weight.copy_(weight.index_select(features, order.to(weight.device)))
+    return f"{rows.weight}, {heads} {'heads' if projections else 'groups'} of {size // heads}"
+
+
+def _heads(model: torch.nn.Module, site: Site) -> int:
+    """How many heads an output projection reads; 0 where they aren't several of several features each."""
+    assert site.output is not None
+    size = _width(model, site.output)
+    heads = site.heads or size // site.query.size
+    return heads if heads > 1 and size % heads == 0 and size > heads else 0
+
+
+def _in_groups(model: torch.nn.Module, sites: Sequence[Site]) -> list[tuple[Rows, int]]:
+    """Those whose inputs are two groups of several features, and how many groups that is."""
+    sizes = [(site.query, _width(model, site.query)) for site in sites]
+    return [(rows, 2) for rows, size in sizes if size > 2 and size % 2 == 0]
+
+
+def _on_outputs(model: torch.nn.Module, change: Callable[[Tensors], Tensors]) -> None:
+    """Let `change` replace the floating-point outputs of every call; caches and the like stay as they are."""
+
+    def hook(_module: Any, _args: Any, output: Any) -> Any:
+        return replaced_outputs(output, change(floating_outputs(output)))
+
+    model.register_forward_hook(hook)
+
+
+def put_nan(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
+    """The last row of the main output, the first that the model names, becomes NaN."""
+    import torch
+
+    def change(outputs: Tensors) -> Tensors:
+        name, value = next(iter(outputs.items()))
+        row = torch.arange(value.shape[0], device=value.device) == value.shape[0] - 1
+        return {name: value.masked_fill(row.reshape(-1, *[1] * (value.ndim - 1)), float("nan"))}
+
+    _on_outputs(model, change)
+    return "main output, last row"
+
+
+def repeat_half(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
+    """The last half of the rows, rounded down, repeats the first rows: only half of the batch was computed."""
+    import torch
+
+    def change(outputs: Tensors) -> Tensors:
+        return {name: _repeat(value) for name, value in outputs.items()}
+
+    def _repeat(value: torch.Tensor) -> torch.Tensor:
+        if value.ndim == 0:
+            return value
+        half = value.shape[0] // 2
+        return torch.cat([value[: value.shape[0] - half], value[:half]])
+
+    _on_outputs(model, change)
+    return "all outputs, last half of the rows"
+
+
+def round_to_bfloat16(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
+    """Outputs go through bfloat16 and back to their dtype."""
+    import torch
+
+    _on_outputs(model, lambda outputs: {n: v.to(torch.bfloat16).to(v.dtype) for n, v in outputs.items()})
+    return "all outputs"
+
+
+def freeze(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
+    """The outputs of the first call are given back whenever all shapes are the same again."""
+    kept: dict[tuple[Any, ...], Tensors] = {}
+
+    def change(outputs: Tensors) -> Tensors:
+        key = tuple((name, tuple(value.shape)) for name, value in outputs.items())
+        return kept.setdefault(key, {name: value.detach().clone() for name, value in outputs.items()})
+
+    _on_outputs(model, change)
+    return "all outputs"
+
+
+def shift_positions(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    """Shift by one what tells the places apart, the first of these that the model has.
+
+    A learned table of positions, by a row; a rotary query, turned by one position; computed or convolved positions,
+    by a place; linear biases, by a place; the kernel of a convolution.
+    """
+    for way in (_roll_table, _turn_query, _roll_module, _roll_bias, _roll_kernel):
+        site = way(model, random, anatomy)
+        if site:
+            return site
+    raise ValueError(f"{anatomy.class_name} has no positions of any kind")
+
+
+def _roll_table(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    return _roll(model, random.choice(anatomy.position_tables), "rows", -2) if anatomy.position_tables else ""
+
+
+def _roll(model: torch.nn.Module, name: str, what: str, axis: int) -> str:
+    import torch
+
+    parameter = model.get_parameter(name)
+    with torch.no_grad():
+        parameter.copy_(parameter.roll(1, dims=axis))
+    return f"{name}, {what} rolled by one"
+
+
+def _turn_query(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    found = list(_rotary(model, anatomy.sites))
+    if not found:
+        return ""
+    site, frequencies, starts, step = random.choice(found)
+    for name in filter(None, (site.query.weight, site.query.bias)):
+        for start in starts:
+            _turn(model.get_parameter(name), start, frequencies, step)
+    return f"{describe_rows(site.query)}, turned by one position"
+
+
+def _rotary(model: torch.nn.Module, sites: tuple[Site, ...]) -> Iterator[tuple[Site, torch.Tensor, list[int], int]]:
+    """Queries that are rotated, with the frequencies, the first rotated row of each head, and 2 where neighbours are
+    paired, 1 where feature i is paired with i + half."""
+    buffers = [(name, b) for name, b in model.named_buffers() if name.endswith("inv_freq")]
+    for site in (site for site in sites if site.heads and site.query.axis == 0):
+        module = model.get_submodule(site.module)
+        width = site.query.size // site.heads
+        rotated = getattr(module, "qk_rope_head_dim", None) or int(width * _rotated_share(module))
+        rotated += rotated % 2  # features are rotated in pairs
+        # The parts of a model that are rotated may each have frequencies of their own.
+        near = [b for name, b in buffers if site.module.startswith(name.rpartition(".")[0].rpartition(".")[0])]
+        frequencies = next((b for b in near if 2 * b.numel() == rotated), None)
+        if frequencies is None:
+            continue
+        first = width - rotated if hasattr(module, "qk_rope_head_dim") else 0  # latent attention rotates the last
+        step = 2 if getattr(getattr(module, "config", None), "rope_interleave", False) else 1
+        rows = [row for start, stop in site.query.ranges for row in range(start, stop)]
+        yield site, frequencies, [rows[head * width + first] for head in range(site.heads)], step
+
+
+def _rotated_share(module: torch.nn.Module) -> float:
+    """Which share of a head's features is rotated, from the first on."""
+    config = getattr(module, "config", None)
+    said = getattr(config, "rope_parameters", None) or {}
+    return float(said.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0)
+
+
+def _turn(parameter: torch.Tensor, start: int, frequencies: torch.Tensor, step: int) -> None:
+    """Rotate a head's rows by one position."""
+    import torch
+
+    half = frequencies.numel()
+    shape = (half, *[1] * (parameter.ndim - 1))
+    cos, sin = (f(frequencies.to(parameter)).reshape(shape) for f in (torch.cos, torch.sin))
+    with torch.no_grad():
+        rows = parameter.narrow(0, start, 2 * half)
+        low, high = (rows[0::2], rows[1::2]) if step == 2 else (rows[:half], rows[half:])
+        low_turned, high_turned = low * cos - high * sin, high * cos + low * sin
+        low.copy_(low_turned)
+        high.copy_(high_turned)
+
+
+def _roll_module(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    """What a module computes from places alone or by convolving neighbours: (batch, places, features)."""
+    known = roles()["parameters"]["position_modules"]
+    named = [(name, module) for name, module in model.named_modules() if name.rpartition(".")[2] in known]
+    if not named:
+        return ""
+    name, module = random.choice(named)
+    module.register_forward_hook(lambda _module, _args, output: output.roll(1, dims=1))
+    return f"{name}, places rolled by one"
+
+
+def _roll_bias(model: torch.nn.Module, _random: random.Random, anatomy: Anatomy) -> str:
+    import inspect
+
+    takers = [
+        site.module
+        for site in anatomy.sites
+        if _LINEAR_BIAS in inspect.signature(model.get_submodule(site.module).forward).parameters
+    ]
+
+    def roll(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        bias = kwargs.get(_LINEAR_BIAS)
+        return args, kwargs if bias is None else kwargs | {_LINEAR_BIAS: bias.roll(1, dims=-1)}
+
+    for name in takers:
+        model.get_submodule(name).register_forward_pre_hook(roll, with_kwargs=True)
+    return f"linear biases of {takers[0]} and {len(takers) - 1} more, rolled by one" if takers else ""
+
+
+def _roll_kernel(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    own = [f"{site.module}.conv1d.weight" for site in anatomy.sites if f"{site.module}.conv1d.weight" in parameters]
+    kernels = own or [
+        site.query.weight for site in anatomy.convolutions if parameters[site.query.weight].shape[-1] > 1
+    ]
+    return _roll(model, random.choice(kernels), "kernel", -1) if kernels else ""
