@@ -83,13 +83,11 @@ def read_latest(
     source: Path | Evidence,
     *,
     cells: Collection[str] | None = None,
-    known: Mapping[str, Sequence[Line]] = MappingProxyType({}),
     details: bool = False,
 ) -> Latest:
     """Read the latest results of a folder, or of evidence in memory.
 
-    `cells` limits the results to some cells; `known` holds lines that were read already, by file name. Raises
-    `BrokenInput` if there is no such folder.
+    `cells` limits the results to some cells. Raises `BrokenInput` if there is no such folder.
     """
     if not is_installed("duckdb"):
         raise HwCompatError("evidence can't be read", why="duckdb is not installed", fix="pip install duckdb")
@@ -97,7 +95,7 @@ def read_latest(
 
     if isinstance(source, Path):
         try:
-            with EvidenceTable(source, known=known) as table:
+            with EvidenceTable(source) as table:
                 return latest_in(table, cells=cells, details=details)
         except (UnusualEvidenceError, duckdb.Error):  # DuckDB can't parse a line that Python may
             source = read_folder(source)

@@ -76,38 +76,6 @@ def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
         return [], [BrokenLine(file=path.name, number=1, reason=reason_of(error))]
 
 
-class FileReader:
-    """Reads files of evidence that still grow: each line is parsed once, however often it is asked for.
-
-    `lines` holds what was read of each file, by name; `broken` the names of files with an unreadable line.
-    """
-
-    def __init__(self) -> None:
-        self.lines: dict[str, list[Line]] = {}
-        self.broken: set[str] = set()
-        self._offsets: dict[str, int] = {}
-
-    def read(self, path: Path) -> list[Line]:
-        """Return the lines of a file so far; none if there is no such file."""
-        found = self.lines.setdefault(path.name, [])
-        try:
-            with opened(path) as file:
-                file.seek(self._offsets.get(path.name, 0))
-                new, broken = _read(whole_lines(file), path.name)
-                self._offsets[path.name] = file.tell()
-        except OSError:
-            return found
-        found += new
-        if broken:
-            self.broken.add(path.name)
-        return found
-
-    @property
-    def known(self) -> dict[str, list[Line]]:
-        """The lines of the files that were read without an unreadable line, by file name."""
-        return {name: lines for name, lines in self.lines.items() if name not in self.broken}
-
-
 def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
     """The lines of a file; of one that is longer than any line may be, its beginning alone."""
     if os.fstat(file.fileno()).st_size <= LONGEST_LINE:
@@ -223,27 +191,20 @@ class _Read:
     damaged: Sequence[Damage] = ()
 
 
-def _files(folder: Path, run_id: str = "", reader: FileReader | None = None) -> Iterator[_Read]:
+def _files(folder: Path, run_id: str = "") -> Iterator[_Read]:
     """What each file of a folder holds, by name, whether it lies there itself or was compacted; of one run alone,
     if it is named. Of a file that is there in both forms the file itself counts, which may have grown; an empty
-    one says nothing, and hides nothing. `reader` knows what was read already."""
+    one says nothing, and hides nothing."""
     named = folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")
     raw = {path.name: path for path in named if not (is_plain_file(path) and not path.stat().st_size)}
     examined = examined_in(folder, raw, run_id)
     if run_id:  # the files of the runs that it resumes weren't looked for
         missing = {name: seal for name, seal in examined.missing.items() if run_of(name) == run_id}
         examined = replace(examined, missing=missing)
-
-    def read(path: Path) -> tuple[list[Line], list[BrokenLine]]:
-        if reader is None or path.name in reader.broken:
-            return read_file(path)
-        lines = reader.read(path)
-        return read_file(path) if path.name in reader.broken else (lines, [])
-
     broken, damaged = lost(examined, raw)
     yield _Read(broken=broken, damaged=damaged)
     yield from (_Read(name=name) for name in examined.reasons)
-    found = {name: read(path) for name, path in raw.items() if name not in examined.refused}
+    found = {name: read_file(path) for name, path in raw.items() if name not in examined.refused}
     for name, rows in itertools.groupby(owned_lines(folder, run_id), key=lambda row: row[0]):
         if name not in raw:
             found[name] = _read((data for _, data in rows), name)
@@ -309,21 +270,18 @@ def _gather(files: Iterable[_Read]) -> Evidence:
     )
 
 
-def read_run(folder: Path, run_id: str, reader: FileReader | None = None) -> Evidence:
-    """The evidence of one run: only its own files are read. `reader` knows what was read already."""
-    return _gather(_files(folder, run_id, reader))
+def read_run(folder: Path, run_id: str) -> Evidence:
+    """The evidence of one run: only its own files are read."""
+    return _gather(_files(folder, run_id))
 
 
-def read_cells(
-    folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = (), reader: FileReader | None = None
-) -> Evidence:
+def read_cells(folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = ()) -> Evidence:
     """The evidence of some cells, each from one run: `runs` gives, by cell, the id of its run.
 
-    The plans hold those cells only. `also` are runs whose lines of running are wanted in any case; `reader` knows
-    what was read already.
+    The plans hold those cells only. `also` are runs whose lines of running are wanted in any case.
     """
     parts = [
-        _only(read_run(folder, run_id, reader), {cell for cell, its in runs.items() if its == run_id})
+        _only(read_run(folder, run_id), {cell for cell, its in runs.items() if its == run_id})
         for run_id in dict.fromkeys([*also, *runs.values()])
     ]
     return Evidence(

@@ -11,10 +11,10 @@ import contextlib
 import itertools
 import json
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from ..errors import HwCompatError
@@ -110,18 +110,15 @@ class EvidenceTable:
     """The tables `checks`, `runs` and `ended` of a folder in `connection`; `broken` are lines that were found broken
     so far, and `damaged` what is lost with them. `ended` names the runs that have an end.
 
-    Used as a context. `source` is a folder, or evidence that is in memory; `known` holds lines of some files that
-    were read already, by file name. Raises `BrokenInput` if there is no such folder or a Parquet file is of another
-    kind, `UnusualEvidenceError` if DuckDB can't read a line that Python may.
+    Used as a context. `source` is a folder, or evidence that is in memory. Raises `BrokenInput` if there is no
+    such folder or a Parquet file is of another kind, `UnusualEvidenceError` if DuckDB can't read a line that Python
+    may.
     """
 
-    def __init__(
-        self, source: Path | Evidence, *, known: Mapping[str, Sequence[Line]] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, source: Path | Evidence) -> None:
         if isinstance(source, Path):
             check_folder(source)
         self.source = source
-        self.known = known
         self.broken: list[BrokenLine] = []
         self.damaged: list[Damage] = []
         self._temporary = tempfile.TemporaryDirectory()
@@ -262,9 +259,6 @@ class EvidenceTable:
                 lines, broken = read_file(path)
                 self.broken += broken
                 self._take_objects(lines, self._files.index(path.name) * _FILE)
-            elif path.name in self.known:
-                first = self._files.index(path.name) * _FILE
-                self._objects |= dict(enumerate(self.known[path.name], start=first))
         self.connection.execute(
             "CREATE TABLE usual AS SELECT * FROM files WHERE path NOT IN (SELECT unnest(?::VARCHAR[]))",
             [sorted(unusual)],

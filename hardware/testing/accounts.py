@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..evidence.error_types import current_name
 from ..evidence.record import CheckLine, Outcome, Stage
-from ..evidence.store import FileReader, lines_by_cell, read_run
+from ..evidence.store import lines_by_cell, read_file, read_run
 from ..evidence.writer import EvidenceWriter
 from . import full_disk
 from .device_state import DeviceState, Probed
@@ -22,7 +22,6 @@ def account_for(
     ending: Ending,
     device: Probed,
     writer: EvidenceWriter,
-    reader: FileReader,
     *,
     selected: bool,
 ) -> list[CheckLine]:
@@ -32,7 +31,7 @@ def account_for(
     left checks out.
     """
     path = writer.folder / f"{writer.run_id}-{pid}.jsonl"
-    lines = [one for one in reader.read(path) if isinstance(one, CheckLine) and one.cell_id == suite.cell.id]
+    lines = [one for one in read_file(path)[0] if isinstance(one, CheckLine) and one.cell_id == suite.cell.id]
     if ending.outcome is Outcome.NOT_RUN:
         return [*lines, *close(suite, lines, writer, full_disk.ERROR_TYPE, ending.message)]
     if ending.outcome is not None and suite.checks:
@@ -88,9 +87,9 @@ def close(
     return written
 
 
-def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str, reader: FileReader) -> Counter[str]:
+def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
     """Outcomes of all checks of this run; planned ones that have no line yet are closed with the reason."""
-    written = read_run(writer.folder, writer.run_id, reader)
+    written = read_run(writer.folder, writer.run_id)
     lines = [*written.checks, *written.other_checks]  # under a changed condition they are no measurement, and written
     by_cell = lines_by_cell(lines)
     error_type = "not_reached" if reason == "finished" else "interrupted"

@@ -16,7 +16,6 @@ from typing import Any
 from ..backends.factory import backend_class
 from ..errors import OutputError
 from ..evidence.record import CheckLine, RunLine
-from ..evidence.store import FileReader
 from ..evidence.writer import EvidenceWriter
 from ..system.cpu import usable_cores
 from ..target import Target
@@ -71,10 +70,9 @@ def run_suites(
     jobs: int = 1,
     pytest_arguments: Sequence[str] = (),
     progress: Progress = _UNHEARD,
-    reader: FileReader | None = None,
 ) -> Counter[str]:
     """Write the plan, run every suite in a child, `jobs` of them at a time, and write the end. Returns counts by
-    outcome. `reader` keeps the lines that are read on the way.
+    outcome.
 
     An interruption ends all children, is recorded for what it cut off, and is raised again as `KeyboardInterrupt`.
     """
@@ -82,7 +80,6 @@ def run_suites(
     progress.planned(len(suites))
     present = _without_missing(suites, writer, progress)
     reason = "aborted"
-    reader = reader or FileReader()
     with terminate_interrupts():
         try:
             with tempfile.TemporaryDirectory(prefix="hwcompat-", ignore_cleanup_errors=True) as folder:
@@ -100,7 +97,7 @@ def run_suites(
                     pytest_arguments=tuple(pytest_arguments),
                     threads=threads_for(jobs, usable_cores(), os.environ.get("OMP_NUM_THREADS", "")),
                 )
-                _Loop(task, present, writer, reader, jobs=jobs, limits=limits, progress=progress).run()
+                _Loop(task, present, writer, jobs=jobs, limits=limits, progress=progress).run()
             reason = "finished"
         except KeyboardInterrupt:
             reason = "interrupted"
@@ -112,7 +109,7 @@ def run_suites(
         finally:
             progress.closed()
             gc.unfreeze()  # what was imported before a second run of suites is freed at the end like anything else
-            counts = settle(writer, suites, reason, reader)
+            counts = settle(writer, suites, reason)
             writer.end(reason, counts, run.resumes)
     return counts
 
@@ -180,14 +177,12 @@ class _Loop:
         task: ChildTask,
         suites: Sequence[SuiteFile],
         writer: EvidenceWriter,
-        reader: FileReader,
         *,
         jobs: int,
         limits: Limits,
         progress: Progress,
     ) -> None:
         self.task = task
-        self.reader = reader
         self.writer = writer
         self.jobs = jobs
         self.limits = limits
@@ -271,7 +266,7 @@ class _Loop:
     def _account(self, one: _Working, ending: Ending, device: Probed) -> None:
         suite = one.group.suites[ending.number]
         selected = bool(self.task.pytest_arguments)
-        lines = account_for(suite, one.watch.pid, ending, device, self.writer, self.reader, selected=selected)
+        lines = account_for(suite, one.watch.pid, ending, device, self.writer, selected=selected)
         self._tell(suite, lines)
 
     def _tell(self, suite: SuiteFile, lines: Sequence[CheckLine]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..changes import current_changes
@@ -11,7 +11,6 @@ from ..detection import HardwareInfo
 from ..errors import NothingMatched, OutputError
 from ..evidence.machine import machine_label
 from ..evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine
-from ..evidence.store import FileReader
 from ..evidence.versions import versions_of
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from .progress import Progress
@@ -23,13 +22,11 @@ from .suite_file import SuiteFile
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What came of a run: its id (an earlier one's if nothing was left to run), what was taken over, and what was
-    read of its evidence on the way."""
+    """What came of a run: its id (an earlier one's if nothing was left to run), and what was taken over."""
 
     run_id: str
     taken_over: Resumable
     interrupted: bool = False
-    reader: FileReader = field(default_factory=FileReader)
 
     def run_of(self, cell_id: str) -> str:
         """The run whose lines speak for a cell."""
@@ -93,7 +90,6 @@ def run_session(
         origin=Origin.CHANGED if current_changes().text else Origin.HWCOMPAT,
     )
     writer = EvidenceWriter(evidence, run.run_id)
-    reader = FileReader()
     interrupted = False
     try:
         run_suites(
@@ -102,14 +98,13 @@ def run_session(
             jobs=run.jobs,
             pytest_arguments=pytest_arguments,
             progress=progress or Progress(),
-            reader=reader,
         )
     except KeyboardInterrupt:
         interrupted = True
     finally:
         writer.close()
     _require_there(writer)
-    return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted, reader=reader)
+    return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted)
 
 
 def _require_there(writer: EvidenceWriter) -> None:
