@@ -10,7 +10,7 @@ from hardware.cell import Cell
 from hardware.evidence.modeling import modeling_moved
 from hardware.evidence.record import EDITED, OUTDATED, CheckLine, PlannedCell, RunLine, Subject
 from hardware.evidence.revisions import recipe_moved
-from hardware.evidence.versions import expiry_by_check, modified_for
+from hardware.evidence.versions import expiry_reasons, modified_for
 
 from .grade import tolerance_moved
 from .verdict import Reason, Verdict
@@ -107,7 +107,7 @@ class Expiry:
         key = (line.run_id, cell.target, cell.precision, cell.task, check)
         if key not in self.known:
             then = self.then.get(line.run_id, {})
-            moved = expiry_by_check(cell, then, self.now, (check,))[check]
+            moved = expiry_reasons(cell, then, self.now, (check,))
             self.known[key] = moved, modified_for(cell, then, (check,))
         return self.known[key]
 

@@ -11,14 +11,14 @@ import itertools
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import BrokenInput, HwCompatError, UsageError
 from ..untrusted import DEEPEST, check_depth, is_plain_file, opened, reason_of
 from .columns import LONGEST_LINE, MOST_BRACKETS, every_column
-from .compacted import compacted_files, examined_in, owned_lines
+from .parquet import compacted_files, examined_in, owned_lines, quoted
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
 from .seals import Examined, is_evidence_name, run_of
 
@@ -280,30 +280,15 @@ def read_cells(folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = (
 
     The plans hold those cells only. `also` are runs whose lines of running are wanted in any case.
     """
-    parts = [
-        _only(read_run(folder, run_id), {cell for cell, its in runs.items() if its == run_id})
-        for run_id in dict.fromkeys([*also, *runs.values()])
-    ]
-    return Evidence(
-        runs=tuple(run for part in parts for run in part.runs),
-        checks=tuple(line for part in parts for line in part.checks),
-        ends=tuple(end for part in parts for end in part.ends),
-        broken=tuple(line for part in parts for line in part.broken),
-        damaged=tuple(damage for part in parts for damage in part.damaged),
-    )
-
-
-def _only(evidence: Evidence, cells: set[str]) -> Evidence:
-    return Evidence(
-        runs=tuple(
-            replace(run, plan=tuple(planned for planned in run.plan if planned.cell_id in cells))
-            for run in evidence.runs
-        ),
-        checks=tuple(line for line in evidence.checks if line.cell_id in cells),
-        ends=evidence.ends,
-        broken=evidence.broken,
-        damaged=evidence.damaged,
-    )
+    parts = []
+    for run_id in dict.fromkeys([*also, *runs.values()]):
+        own = read_run(folder, run_id)
+        cells = {cell for cell, its in runs.items() if its == run_id}
+        plans = (replace(run, plan=tuple(one for one in run.plan if one.cell_id in cells)) for run in own.runs)
+        checks = tuple(line for line in own.checks if line.cell_id in cells)
+        parts.append(replace(own, runs=tuple(plans), checks=checks, other_runs=(), other_checks=()))
+    names = [one.name for one in fields(Evidence)]
+    return Evidence(**{name: tuple(one for part in parts for one in getattr(part, name)) for name in names})
 
 
 def lines_by_cell(lines: Iterable[CheckLine]) -> dict[str, list[CheckLine]]:
@@ -323,11 +308,11 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
     """
     import duckdb
 
-    paths = [str(path) for path in evidence_files(folder)[0].values()]
+    paths = list(evidence_files(folder)[0].values())
     if not paths:
         return []
-    files = "[" + ", ".join(_quoted(path) for path in paths) + "]"
-    columns = ", ".join(f"{_quoted(name)}: {_quoted(kind)}" for name, kind in every_column().items())
+    files = f"[{', '.join(map(quoted, paths))}]"
+    columns = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in every_column().items())
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
     try:
         if any(one.type != duckdb.StatementType.SELECT for one in connection.extract_statements(sql)):
@@ -342,7 +327,3 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
         return rows
     finally:
         connection.close()
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

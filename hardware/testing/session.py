@@ -9,10 +9,9 @@ from pathlib import Path
 from ..changes import current_changes
 from ..detection import HardwareInfo
 from ..errors import NothingMatched, OutputError
-from ..evidence.machine import machine_label
 from ..evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine
 from ..evidence.versions import versions_of
-from ..evidence.writer import EvidenceWriter, new_run_id, now
+from ..evidence.writer import EvidenceWriter, machine_label, new_run_id, now
 from .progress import Progress
 from .resume import Resumable, close_run, find_resumable
 from .runner import Limits, run_suites
@@ -103,11 +102,7 @@ def run_session(
         interrupted = True
     finally:
         writer.close()
-    _require_there(writer)
-    return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted)
-
-
-def _require_there(writer: EvidenceWriter) -> None:
     if not writer.path.exists():
         why = f"{writer.path} was removed while it ran"
         raise OutputError(f"the evidence of run {writer.run_id} is gone", why=why)
+    return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted)

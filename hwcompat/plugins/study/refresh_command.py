@@ -10,9 +10,8 @@ import click
 from generators.options import Options
 from hardware.detection import detect
 from hardware.errors import BackendUnavailable, NothingMatched, UsageError
-from hardware.evidence.machine import machine_label
 from hardware.evidence.store import read_folder
-from hardware.evidence.writer import now
+from hardware.evidence.writer import machine_label, now
 from hardware.front_door import INTERRUPTED, note, terminal_width
 from hwcompat.plugins.study.refresh.planning import RefreshPlan, plan_refresh, still_expired, suites_of
 from reports.text import printable

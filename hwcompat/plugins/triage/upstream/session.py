@@ -12,10 +12,9 @@ from typing import Any
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import NothingMatched
-from hardware.evidence.machine import machine_label
 from hardware.evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine, Subject
 from hardware.evidence.versions import versions_of
-from hardware.evidence.writer import EvidenceWriter, new_run_id, now
+from hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
 from hardware.target import Target
 
 from .checkout import Checkout
