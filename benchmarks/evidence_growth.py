@@ -52,7 +52,7 @@ _LINES = (
     "with RunEvidence(Path(words[0])) as evidence:\n    told = len(evidence.checks(cells={words[1]}))"
 )
 _COLUMNS = (
-    "import duckdb\nfrom pathlib import Path\nfrom hardware.evidence.partitions import compacted_files\n"
+    "import duckdb\nfrom pathlib import Path\nfrom hardware.evidence.parquet import compacted_files\n"
     "paths = [str(path) for path in compacted_files(Path(words[0]))]\n"
     "told = len(duckdb.connect().execute('SELECT run_id, check_name, outcome FROM read_parquet(?) WHERE cell_id = ?',"
     " [paths, words[1]]).fetchall())"
@@ -68,7 +68,7 @@ _STORED_SIZES = _STORED.replace(
     "SELECT max(strlen(line)), sum(strlen(line)) FROM read_parquet(?) WHERE cell_id <> ?",
 )
 _MIRROR = (
-    "from hardware.evidence.address import parse_address\nfrom hardware.evidence.mirror import mirror\n"
+    "from hardware.evidence.address import parse_address\nfrom hardware.evidence.bucket import mirror\n"
     "done = mirror(parse_address(words[0]))\ntold = [done.objects, done.copied, done.size]"
 )
 _SQLITE_LOAD = (

@@ -33,7 +33,7 @@ from hardware.detection import HardwareInfo, targets
 from hardware.errors import OutputError, UsageError, echo
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import CheckLine, PlannedCell, RunLine, Subject
-from hardware.evidence.store import Evidence, FileReader, lines_by_cell, read_cells
+from hardware.evidence.store import Evidence, lines_by_cell, read_cells
 from hardware.target import Target
 from hardware.testing.progress import Progress
 from hardware.testing.pytest_environment import environment_with
@@ -276,7 +276,6 @@ def _session_result(
         inventory,
         run_ids=tuple(names),
         earlier=frozenset(session.taken_over.run_ids) - {session.run_id},
-        reader=session.reader,
     )
 
 
@@ -295,7 +294,7 @@ def result_of_runs(
     """
     names = tuple(sorted(set(runs.values()), reverse=True))
     suites = [(one, _read(one)) for one in written]
-    return _job_result(suites, runs, evidence, inventory, run_ids=names, earlier=earlier, reader=FileReader())
+    return _job_result(suites, runs, evidence, inventory, run_ids=names, earlier=earlier)
 
 
 def _job_result(
@@ -306,13 +305,12 @@ def _job_result(
     *,
     run_ids: Sequence[str],
     earlier: Collection[str],
-    reader: FileReader,
 ) -> JobResult:
     run_id = run_ids[0]
-    own = read_cells(evidence, runs, also=[run_id], reader=reader)
+    own = read_cells(evidence, runs, also=[run_id])
     cells = [suite.cell for _, suite in suites]
     on_cpu = {replace(cell, target=Target(name="cpu"), precision=name).id for cell in cells for name in PRECISIONS}
-    latest = read_latest(evidence, cells={*runs, *on_cpu}, known=reader.known, details=True)
+    latest = read_latest(evidence, cells={*runs, *on_cpu}, details=True)
     limits = {one.planned.cell.id: one.planned.tolerance.limit for one, _ in suites if one.planned.tolerance}
     verdicts = {one.cell: one for one in judge(latest, inventory, own_limits=limits, cells=runs)}
     by_id = {run.run_id: run for run in own.runs}

@@ -34,7 +34,7 @@ class EvidencePlace(click.ParamType[Path | Address]):
 
 def copied_home(address: Address) -> Path:
     """The folder that holds an up-to-date copy of what lies at an address, after a note of what was copied."""
-    from .evidence.mirror import mirror
+    from .evidence.bucket import mirror
 
     done = mirror(address)
     others = f"; {done.others} other object(s) are left out, {done.example!r} among them" if done.others else ""

@@ -10,11 +10,10 @@ from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import NothingMatched, UsageError, echo
-from hardware.evidence.machine import machine_label
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.evidence.versions import library_versions, relevant_versions, versions_of
-from hardware.evidence.writer import now
+from hardware.evidence.writer import machine_label, now
 from hardware.front_door import terminal_width
 from hardware.target import Target
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hardware.evidence.address import Address
+from hardware.evidence.bucket import publish
 from hardware.evidence.compacted import compact
 from hardware.evidence.merge import merge_evidence
-from hardware.evidence.publish import publish
 from hardware.evidence_place import copied_home
 from hardware.front_door import note
 

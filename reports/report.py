@@ -9,8 +9,8 @@ from typing import Any
 
 from generators.compatibility.imported import SecondOpinion
 from generators.project.finding import ProjectOutcome
-from hardware.evidence.history import History
 from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.runs import History
 
 from .cells import CellReport
 from .components import Component

@@ -18,7 +18,7 @@ from hardware.evidence.latest import Latest
 from hardware.evidence.modeling import modeling_moved
 from hardware.evidence.record import EDITED, OUTDATED, CheckLine, Outcome, PlannedCell, RunLine, Subject
 from hardware.evidence.revisions import recipe_moved
-from hardware.evidence.versions import expiry_by_check, modified_for, relevant_versions
+from hardware.evidence.versions import expiry_reasons, modified_for, relevant_versions
 
 from .grade import level_rules, ran_elsewhere, tolerance_moved
 from .verdict import Reason, Verdict
@@ -115,7 +115,7 @@ class Expiry:
         key = (line.run_id, cell.target, cell.precision, cell.task, check)
         if key not in self.known:
             then = self.then.get(line.run_id, {})
-            moved = expiry_by_check(cell, then, self.now, (check,))[check]
+            moved = expiry_reasons(cell, then, self.now, (check,))
             self.known[key] = moved, modified_for(cell, then, (check,))
         return self.known[key]
 

@@ -21,7 +21,7 @@ from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, OutputError
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.modeling import modeling_stamp
-from hardware.evidence.partitions import compacted_files
+from hardware.evidence.parquet import compacted_files
 from hardware.evidence.store import BrokenLine
 from hardware.evidence.versions import versions_of
 from hardware.paths import cache_folder

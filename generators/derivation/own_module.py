@@ -19,7 +19,7 @@ from generators.models.recipe import HERE
 from hardware.cell import MODULE_TASK
 from hardware.compare import Array, ReferenceNotFinite, compare
 from hardware.errors import ModelError, echo
-from hardware.testing.own_module import use_working_directory
+from hardware.testing.model_test import use_working_directory
 from hardware.testing.reference import as_reference, float64_outputs, gradient_summary
 
 from . import measure

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from .record import READABLE, CheckLine, EndLine, Origin, Outcome, RunLine
 
@@ -51,48 +52,38 @@ _CHECK = ("run_id", "cell_id", "check_name", "outcome", "requested_target", "sta
 _RUN = ("run_id", "started_at", "machine", "versions", "plan")
 
 
-@functools.cache
+_TYPES = {
+    **dict.fromkeys(("str", "Outcome", "Stage", "Origin"), "VARCHAR"),
+    "int": "BIGINT",
+    "float": "DOUBLE",
+    "Mapping[str, str]": "MAP(VARCHAR, VARCHAR)",
+    "Mapping[str, int]": "MAP(VARCHAR, BIGINT)",
+    "tuple[str, ...]": "VARCHAR[]",
+}
+
+
 def every_column() -> dict[str, str]:
     """DuckDB's type of every field that a line may have, from what the lines are in Python: text and numbers as they
     are, mappings of them as MAP, and what has a form of its own, as a plan or an inventory, as JSON."""
-    found: dict[str, str] = {}
-    for kind in (RunLine, CheckLine, EndLine):
-        hints = get_type_hints(kind)
-        for one in dataclasses.fields(kind):
-            found.setdefault(one.name, _type(hints[one.name]))
-    return found
+    every = (one for kind in (RunLine, CheckLine, EndLine) for one in dataclasses.fields(kind))
+    return {one.name: _TYPES.get(str(one.type).removesuffix(" | None"), "JSON") for one in every}
 
 
-_TYPES = {int: "BIGINT", float: "DOUBLE"}
-
-
-def _type(hint: Any) -> str:
-    arguments = [one for one in get_args(hint) if one is not type(None)]
-    if get_origin(hint) is Mapping:
-        value = _type(arguments[1])
-        return value if value == "JSON" else f"MAP(VARCHAR, {value})"
-    if get_origin(hint) is tuple:
-        return "VARCHAR[]" if arguments[0] is str else "JSON"
-    if len(arguments) == 1:  # or None
-        return _type(arguments[0])
-    if isinstance(hint, type) and issubclass(hint, str):
-        return "VARCHAR"
-    return _TYPES.get(hint, "JSON")
-
-
-def connect(temporary: Path) -> duckdb.DuckDBPyConnection:
-    """DuckDB in memory, which fetches no extension, and puts aside in `temporary` what doesn't fit."""
+@contextlib.contextmanager
+def connected() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB in memory, which fetches no extension, and puts aside in a temporary folder what doesn't fit."""
     import duckdb
 
-    return duckdb.connect(
-        config={
+    with tempfile.TemporaryDirectory() as temporary:
+        settings: dict[str, Any] = {
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "memory_limit": MEMORY_LIMIT,
-            "temp_directory": str(temporary),
+            "temp_directory": temporary,
             "max_temp_directory_size": DISK_LIMIT,
         }
-    )
+        with contextlib.closing(duckdb.connect(config=settings)) as connection:
+            yield connection
 
 
 def read_raw(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> None:
@@ -102,13 +93,13 @@ def read_raw(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> No
     """
     columns = ", ".join(f"'{name}': '{kind}'" for name, kind in COLUMNS.items())
     connection.execute(
-        f"CREATE TEMP TABLE scanned AS SELECT * FROM read_json(?, format='newline_delimited', ignore_errors=true, "
-        f"filename='path', maximum_object_size={LONGEST_LINE}, columns={{{columns}}})",
+        f"CREATE OR REPLACE TEMP TABLE scanned AS SELECT * FROM read_json(?, format='newline_delimited', "
+        f"ignore_errors=true, filename='path', maximum_object_size={LONGEST_LINE}, columns={{{columns}}})",
         [[str(path) for path in paths]],
     )
     connection.execute(
-        "CREATE TEMP TABLE starts AS SELECT path, min(rowid) AS first FROM scanned GROUP BY path; "
-        "CREATE TEMP VIEW raw AS "
+        "CREATE OR REPLACE TEMP TABLE starts AS SELECT path, min(rowid) AS first FROM scanned GROUP BY path; "
+        "CREATE OR REPLACE TEMP VIEW raw AS "
         "SELECT scanned.*, scanned.rowid - first AS number FROM scanned JOIN starts USING (path)"
     )
 

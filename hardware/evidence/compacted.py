@@ -7,32 +7,48 @@ place was read back: a process that is killed leaves lines in two places, which 
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import BrokenInput, OutputError, echo
-from ..untrusted import is_plain_file
+from ..untrusted import is_plain_file, opened
 from ..whole_file import one_at_a_time
-from .batches import batches, chosen_of, ended_runs, write_batch
-from .columns import connect
-from .joining import join_small, remove_leftovers
-from .partitions import SUFFIX, compacted_files, held, lines_in, owners, packed_seals
-from .seals import Examined, examine, run_of
+from .columns import COLUMNS, LONGEST_LINE, connected, read_raw, unusual_paths
+from .parquet import PARQUET, PARTITION, SUFFIX, compacted_files, examined_in, held, partition_of, quoted
+from .seals import end_of, run_of
 
-__all__ = [
-    "SUFFIX",
-    "Compacted",
-    "compact",
-    "compacted_files",
-    "compacted_lines",
-    "examined_in",
-    "no_evidence",
-    "owned_lines",
-]
+if TYPE_CHECKING:
+    import duckdb
+
+BATCH = 256 * 1024 * 1024
+"""In bytes of JSON lines: what is put into one Parquet file, unless a single run has more. It takes a gigabyte of
+memory, however much the folder holds."""
+
+SMALL = 16 * 1024 * 1024
+"""In bytes. A larger Parquet file is joined with nothing: lines are written anew a few times at most."""
+
+MOST_LINES = 250_000
+"""In one file that was joined: small files can be of lines that pack well, and memory holds them unpacked."""
+
+_ROW_GROUP = 8192
+"""Lines that are packed together: a run of all types has ten thousand. Of a larger group all must be unpacked to read
+one line; a twentieth of the space would be saved."""
+
+_COPY = f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
+_PART = ".part"
+
 _BESIDE = "another file of its run was changed, added or lost after the run had ended"
 """Why a file is left: with its run's end in Parquet, nothing would tell any more."""
+
+_RESUMES = re.compile(rb'"resumes": ?\[([^\]]*)\]')
+_RUN_ID = re.compile(rb'"([^"\\]{1,200})"')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,67 +61,6 @@ class Compacted:
     lines: int = 0
     left: tuple[tuple[str, str], ...] = ()
     joined: int = 0
-
-
-def compacted_lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The lines of a Parquet file with the names of the files that they were in.
-
-    Raises `BrokenInput` for a file of another kind.
-    """
-    yield from _lines([path], "")
-
-
-def owned_lines(folder: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]:
-    """The lines of a folder's Parquet files, each name's from one of them. Raises `BrokenInput`."""
-    yield from _lines(compacted_files(folder, run_id), run_id)
-
-
-def _lines(paths: Sequence[Path], run_id: str) -> Iterator[tuple[str, bytes]]:
-    if not paths:
-        return
-    # A bundle reads its folder with the packages of the lab machine, and holds nothing compacted.
-    import duckdb
-
-    path = paths[0]
-    with tempfile.TemporaryDirectory() as temporary:
-        connection = connect(Path(temporary))
-        try:
-            found: dict[Path, dict[str, int]] = {}
-            for path in paths:
-                found |= held(connection, [path], run_id)
-            owner = owners(found)
-            for path in paths:
-                yield from lines_in(connection, path, [name for name in found[path] if owner[name] == path])
-        except (duckdb.Error, OSError, UnicodeError) as error:
-            raise no_evidence(path, error) from error
-        finally:
-            connection.close()
-
-
-def examined_in(folder: Path, files: Mapping[str, Path | bytes], run_id: str = "") -> Examined:
-    """Hold files of a folder against the ends of their runs, which may be compacted. Raises `BrokenInput`."""
-    paths = compacted_files(folder, run_id)
-    if not (paths and files):
-        return examine(files)
-    import duckdb
-
-    path = paths[0]
-    with tempfile.TemporaryDirectory() as temporary:
-        connection = connect(Path(temporary))
-        try:
-            names = {name for path in paths for name in held(connection, [path], run_id)[path]}
-            seals = packed_seals(connection, paths, {run_of(name) for name in files})
-        except (duckdb.Error, OSError) as error:
-            raise no_evidence(path, error) from error
-        finally:
-            connection.close()
-    return examine(files, packed=names, packed_seals=seals)
-
-
-def no_evidence(path: Path, error: Exception) -> BrokenInput:
-    """The error for a Parquet file that holds something else."""
-    why = str(error).splitlines()[0][:160]
-    return BrokenInput(f"{echo(str(path))} is no compacted evidence", why=why, fix="Take it out of the folder.")
 
 
 def compact(folder: Path) -> Compacted:
@@ -121,15 +76,26 @@ def compact(folder: Path) -> Compacted:
         raise BrokenInput(f"{echo(str(folder))} is no folder of evidence", fix="Name one with --evidence.")
     try:
         with one_at_a_time(folder):
-            remove_leftovers(folder)
+            _remove_leftovers(folder)
             done = _compacted(folder)
-            made, joined = join_small(folder)
+            made, joined = _join_small(folder)
     except (duckdb.Error, OSError) as error:
         raise OutputError(
             f"the evidence in {folder} can't be compacted", why=str(error).splitlines()[0][:160]
         ) from error
     paths = tuple(path for path in (*done.paths, *made) if path.exists())
     return Compacted(paths=paths, files=done.files, lines=done.lines, left=done.left, joined=joined)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """What a process that was killed had begun to write; nobody else writes under the folder's lock."""
+    for place in (folder, *folder.glob("month=*")):
+        if place == folder or (PARTITION.fullmatch(place.name) and not place.is_symlink()):
+            for path in (*place.glob(f"part-*{_PART}"), *place.glob(f"compacted-*{_PART}")):
+                path.unlink(missing_ok=True)
+
+
+# From JSON lines
 
 
 def _compacted(folder: Path) -> Compacted:
@@ -141,40 +107,188 @@ def _compacted(folder: Path) -> Compacted:
     files = lines = 0
     for batch in batches([path for path in paths if path.name not in left]):
         sizes = {path: path.stat().st_size for path in batch}
-        with tempfile.TemporaryDirectory() as temporary:
-            connection = connect(Path(temporary))
-            try:
-                chosen, other = chosen_of(connection, batch, ended)
-                left |= other
-                if chosen:
-                    path, number = write_batch(connection, chosen, folder)
-                    made.append(path)
-                    files, lines = files + len(chosen), lines + number
-            finally:
-                connection.close()
-        _remove(chosen, sizes)
+        with connected() as connection:
+            chosen, other = _chosen_of(connection, batch, ended)
+            left |= other
+            if chosen:
+                path, number = _write_batch(connection, chosen, folder)
+                made.append(path)
+                files, lines = files + len(chosen), lines + number
+        for path in chosen:
+            if path.stat().st_size == sizes[path]:  # one that grew meanwhile stays, and counts instead of its copy
+                path.unlink()
     return Compacted(paths=tuple(made), files=files, lines=lines, left=tuple(sorted(left.items())))
 
 
-def _remove(paths: Sequence[Path], sizes: Mapping[Path, int]) -> None:
-    """One that grew meanwhile stays, and counts instead of its copy."""
+def ended_runs(paths: Iterable[Path]) -> set[str]:
+    """The runs that have an end as the last line of a file, and those that another one resumed as its first says."""
+    found: set[str] = set()
     for path in paths:
-        if path.stat().st_size == sizes[path]:
-            path.unlink()
+        _, end = end_of(path)
+        found |= {str(end["run_id"])} if "run_id" in end else set()
+        with opened(path) as file:
+            first = file.readline(LONGEST_LINE)
+        if b'"kind": "run"' in first or b'"kind":"run"' in first:
+            resumed = b",".join(one.group(1) for one in _RESUMES.finditer(first))
+            found |= {one.decode("utf-8", "replace") for one in _RUN_ID.findall(resumed)}
+    return found
 
 
 def _ended_before(folder: Path) -> set[str]:
     """The runs of which an end was compacted already."""
-    found: set[str] = set()
-    with tempfile.TemporaryDirectory() as temporary:
-        connection = connect(Path(temporary))
-        try:
-            for path in compacted_files(folder):
-                held(connection, [path])
-                rows = connection.execute(
-                    "SELECT run_id FROM read_parquet(?, hive_partitioning=false) WHERE kind = 'end'", [str(path)]
-                ).fetchall()
-                found |= {run_id for (run_id,) in rows}
-        finally:
-            connection.close()
+    with connected() as connection:
+        rows = [
+            connection.execute(f"SELECT run_id FROM {PARQUET} WHERE kind = 'end'", [str(path)]).fetchall()
+            for path in held(connection, compacted_files(folder))
+        ]
+    return {run_id for some in rows for (run_id,) in some}
+
+
+def batches(paths: Iterable[Path], most: int = BATCH) -> Iterator[list[Path]]:
+    """Files by month, those of one run together, up to `most` bytes at a time."""
+    for _, month in groupby(sorted(paths), key=lambda path: partition_of(path.name)):
+        runs = [list(own) for _, own in groupby(month, key=lambda path: run_of(path.name))]
+        yield from _within(most, ((own, sum(path.stat().st_size for path in own)) for own in runs))
+
+
+def _within(most: int, groups: Iterable[tuple[Sequence[Path], int]]) -> Iterator[list[Path]]:
+    """Groups of files, each with its size, put together as long as all have at most so much."""
+    waiting: list[Path] = []
+    size = 0
+    for files, more in groups:
+        if waiting and size + more > most:
+            yield waiting
+            waiting, size = [], 0
+        waiting = [*waiting, *files]
+        size += more
+    if waiting:
+        yield waiting
+
+
+def _chosen_of(
+    connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], ended: set[str]
+) -> tuple[list[Path], dict[str, str]]:
+    """Of some files those that can be compacted, and the others by name, each with the reason. Their lines stand in
+    the table `raw` afterwards. `ended` are runs that are over."""
+    read_raw(connection, paths)
+    rows = connection.execute("SELECT path, list(DISTINCT run_id) FROM raw GROUP BY path").fetchall()
+    runs = {Path(path).name: names for path, names in rows}
+    unusual = {Path(path).name for path in unusual_paths(connection)}
+    left = {}
+    for path in paths:
+        if path.name in unusual:
+            left[path.name] = "not all of its lines are whole lines of this version"
+        elif path.is_symlink() or path.name not in runs:
+            left[path.name] = "it is a link or empty"
+        elif not ended >= set(runs[path.name]):
+            left[path.name] = "its run has no end"
+    return [path for path in paths if path.name not in left], left
+
+
+def _write_batch(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], folder: Path) -> tuple[Path, int]:
+    """One Parquet file of the lines of some files of one month that stand in `raw`; returns where it is, and how many
+    lines it has."""
+    sizes = "".join(f"{path.name} {path.stat().st_size}\n" for path in paths)
+    shape = ", ".join(f"raw.{name}" for name in COLUMNS)
+    objects = f"read_json_objects(?, format='newline_delimited', filename='path', maximum_object_size={LONGEST_LINE})"
+    connection.execute(
+        f"CREATE TEMP TABLE texts AS SELECT path AS text_path, json AS line FROM {objects}",
+        [[str(path) for path in paths]],
+    )
+    connection.execute(
+        "CREATE TEMP TABLE placed AS SELECT text_path, line, texts.rowid - first AS place FROM texts JOIN "
+        "(SELECT text_path, min(rowid) AS first FROM texts GROUP BY text_path) USING (text_path)"
+    )
+    rows = (
+        f"SELECT parse_filename(raw.path) AS file, raw.number AS number, {shape}, line::VARCHAR AS line "
+        "FROM raw JOIN placed ON raw.path = text_path AND raw.number = place"
+    )
+    wanted = "SELECT parse_filename(text_path) AS file, place AS number, line::VARCHAR AS line FROM placed"
+    return _write_verified(connection, rows, wanted, folder / partition_of(paths[0].name), sizes)
+
+
+def _write_verified(
+    connection: duckdb.DuckDBPyConnection, rows: str, wanted: str, month: Path, of: str
+) -> tuple[Path, int]:
+    """Write what the query `rows` gives, by file and number, to a file of a month that is named after what it is made
+    `of`. It appears when it was read back and is what `wanted` gives: file, number and line. Returns where it is and
+    how many lines it has. Raises `OSError`, `duckdb.Error`."""
+    month.mkdir(exist_ok=True)
+    if month.is_symlink():
+        raise OSError(f"{month.name} is a link to another folder")
+    made = month / f"part-{hashlib.sha256(of.encode()).hexdigest()[:16]}{SUFFIX}"
+    part = made.with_suffix(_PART)
+    total = "SELECT count(*), bit_xor(hash(file, number, line)), sum(hash(number, file, line)) FROM"
+    try:
+        connection.execute(f"COPY ({rows} ORDER BY file, number) TO {quoted(part)} {_COPY}")
+        before = connection.execute(f"{total} ({wanted})").fetchall()
+        found = connection.execute(f"{total} {PARQUET}", [str(part)]).fetchall()
+        if before != found:
+            raise OSError("what was written isn't what was read")
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(made)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return made, int(found[0][0])
+
+
+# From small Parquet files of one month
+
+
+def _join_small(folder: Path) -> tuple[list[Path], int]:
+    """Join the small files of each month; returns the files that were made, and how many took their lines.
+
+    Those are removed when the new one was read back. A file all of whose lines others have is removed as well: that
+    is what is left where this was killed between the two.
+    """
+    made: list[Path] = []
+    gone: list[Path] = []
+    with connected() as connection:
+        for month, group in groupby(compacted_files(folder), key=lambda path: path.parent):
+            if month == folder:
+                continue
+            lines = held(connection, group)
+            for path in _doubled(connection, lines):
+                path.unlink()
+                gone.append(path)
+                del lines[path]
+            # Where copies of a name differ, one counts, and none is mixed with another.
+            number = Counter(name for names in lines.values() for name in names)
+            alone = [path for path, names in lines.items() if all(number[name] == 1 for name in names)]
+            small = [path for path in alone if path.stat().st_size < SMALL]
+            for some in _within(MOST_LINES, (([path], sum(lines[path].values())) for path in small)):
+                if len(some) > 1:
+                    made.append(_join(connection, some, month))
+                    for path in some:
+                        path.unlink()
+                    gone += some
+    return made, len(gone)
+
+
+def _doubled(connection: duckdb.DuckDBPyConnection, lines: Mapping[Path, Mapping[str, int]]) -> list[Path]:
+    """The files of which every line is in others too, letter for letter; of two that are the same, one."""
+    left = dict(lines)
+    found = []
+    for path in sorted(lines, key=lambda one: sum(lines[one].values())):
+        names = lines[path]
+        others = [other for other in left if other != path and not names.keys().isdisjoint(left[other])]
+        if not names.keys() <= {name for other in others for name in left[other]}:
+            continue
+        columns = f"SELECT file, number, line FROM {PARQUET}"
+        (more,) = connection.execute(
+            f"SELECT count(*) FROM ({columns} EXCEPT {columns})", [str(path), [str(other) for other in others]]
+        ).fetchone() or (1,)
+        if not more:
+            found.append(path)
+            del left[path]
     return found
+
+
+def _join(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], month: Path) -> Path:
+    """One file of the lines of several that share no name."""
+    source = f"read_parquet([{', '.join(map(quoted, paths))}], hive_partitioning=false, union_by_name=true)"
+    rows = f"SELECT {', '.join(('file', 'number', *COLUMNS, 'line'))} FROM {source}"
+    wanted = f"SELECT file, number, line FROM {source}"
+    return _write_verified(connection, rows, wanted, month, "".join(f"{path.name}\n" for path in paths))[0]

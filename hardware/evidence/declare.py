@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import sys
 from collections.abc import Sequence
@@ -47,20 +46,6 @@ def declared(text: str, part: Part, fingerprint: str, *, revision: int, decision
     at = next(at for at in range(start, end) if lines[at].startswith("revision = "))
     lines[at] = f"revision = {revision}"
     return "\n".join(lines)
-
-
-def earlier_entry(hwcompat: str, targets: Sequence[str], *, templates: str, reason: str, date: str) -> str:
-    """Return an entry `[[earlier]]` that gives evidence of an older version on some targets the revisions of today.
-
-    `templates` is the digest of the templates of then; with it, old plans are compared with today's recipes.
-    """
-    shared = {"runner", "reference", "backends", "suites", "export", *(f"backend {name}" for name in targets)}
-    parts = [one for one in load_revisions().parts if one.name in shared or one.name.startswith("check ")]
-    values = {"hwcompat": hwcompat, "targets": list(targets), "templates": templates, "date": date, "reason": reason}
-    told = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
-    revisions = [f"{json.dumps(part.name)} = {part.revision}" for part in parts if part.revision != 1]
-    table = ["[earlier.revisions]", *revisions] if revisions else []
-    return "\n".join(["[[earlier]]", *told, *table]) + "\n"
 
 
 def main() -> None:
@@ -112,18 +97,6 @@ def same(parts: Sequence[str], reason: str, verified: str) -> None:
 def bump(parts: Sequence[str], reason: str) -> None:
     """Raise the revision of parts that decide differently: evidence that rests on them expires."""
     _declare(_wanted(parts), bump=True, reason=reason)
-
-
-@cli.command()
-@click.argument("hwcompat")
-@click.option("--target", "targets", multiple=True, required=True, help="Name a target of that evidence.")
-@click.option("--templates", default="", metavar="HEX", help="Digest of the templates of that version.")
-@click.option("--reason", required=True, help="Say why its results still hold.")
-def earlier(hwcompat: str, targets: Sequence[str], templates: str, reason: str) -> None:
-    """Give evidence of before revisions were declared the revisions of today, for some targets."""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    entry = earlier_entry(hwcompat, targets, templates=templates, reason=reason, date=today)
-    _write(REVISIONS.read_text(encoding="utf-8").rstrip("\n") + f"\n\n{entry}")
 
 
 def _wanted(names: Sequence[str]) -> list[Part]:

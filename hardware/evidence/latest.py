@@ -16,31 +16,26 @@ from ..cell import Cell, parsed
 from ..errors import HwCompatError
 from ..software import is_installed
 from .damage import contradicting_places, damaged_cells, wrong_ids
-from .history import History, history_in
 from .record import CheckLine, Line, Origin, Outcome, PlannedCell, RunLine, latest_moment
 from .reduce import (
+    SETUP,
+    SILENT,
     Place,
     Plans,
     Reduced,
     alternating_places,
-    newest_plan_places,
     newest_plans,
     other_modeling,
     plans_of,
     reduce_checks,
 )
+from .runs import History, history_in
 from .store import BrokenLine, Evidence, read_folder
 from .table import EvidenceTable, UnusualEvidenceError, as_unicode
 
 _TRIES = 5
 _MACHINES = 20
 """So many machines are described, those with the newest runs."""
-
-SILENT = ("not_reached", "interrupted", "disk_full")
-"""Error types of `not_run` that only say that a check wasn't reached, or couldn't run here and now."""
-
-SETUP = ("weights_missing", "missing_dependency")
-"""Error types of a set-up mistake. Such a result says nothing of a device, whatever its outcome, and hides none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +78,11 @@ def read_latest(
     source: Path | Evidence,
     *,
     cells: Collection[str] | None = None,
-    known: Mapping[str, Sequence[Line]] = MappingProxyType({}),
     details: bool = False,
 ) -> Latest:
     """Read the latest results of a folder, or of evidence in memory.
 
-    `cells` limits the results to some cells; `known` holds lines that were read already, by file name. Raises
-    `BrokenInput` if there is no such folder.
+    `cells` limits the results to some cells. Raises `BrokenInput` if there is no such folder.
     """
     if not is_installed("duckdb"):
         raise HwCompatError("evidence can't be read", why="duckdb is not installed", fix="pip install duckdb")
@@ -97,7 +90,7 @@ def read_latest(
 
     if isinstance(source, Path):
         try:
-            with EvidenceTable(source, known=known) as table:
+            with EvidenceTable(source) as table:
                 return latest_in(table, cells=cells, details=details)
         except (UnusualEvidenceError, duckdb.Error):  # DuckDB can't parse a line that Python may
             source = read_folder(source)
@@ -118,38 +111,41 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
         return cell not in wrong and (cells is None or cell in cells)
 
     reduced, lines = _reduced(table, is_wanted)
-    plans = {cell: plan for cell, plan in newest_plans(table.connection).items() if is_wanted(cell)}
+    newest = {cell: found for cell, found in newest_plans(table.connection).items() if is_wanted(cell)}
     named = {cell for (cell,) in table.connection.execute("SELECT DISTINCT cell_id FROM suites").fetchall()}
     damaged = damaged_cells(table)
     own = plans_of(table.connection, {row.run_id for row in reduced if row.place is None})
     checks = latest_results(_placed(own, reduced, lines))
     fetched = _fetched(checks)
     checks = tuple(line for line in checks if line.cell_id not in fetched)
-    plans = {cell: plan for cell, plan in plans.items() if cell not in fetched}
+    plans = {cell: plan for cell, (_, plan) in newest.items() if cell not in fetched}
     planned = {(row.run_id, row.where.cell_id, row.where.check_name) for row in reduced if row.where.planned}
     perhaps = [line for _, line in sorted(table.lines(alternating_places(table.connection)).items())]
     found = Latest(
-        cells=frozenset(cell for cell in {*named, *plans, *damaged} - fetched if is_wanted(cell)),
+        cells=frozenset(cell for cell in {*named, *newest, *damaged} - fetched if is_wanted(cell)),
         checks=checks,
         planned=frozenset(key for line in checks if (key := (line.run_id, line.cell_id, line.check_name)) in planned),
         plans=plans,
         other_modeling=other_modeling(table.connection),
         versions=versions,
         machines=machines,
-        others=_of_origins(others, imported=False),
-        imported=_of_origins(others, imported=True).other_checks,
+        others=Evidence(
+            other_runs=tuple(run for run in others.other_runs if run.origin is not Origin.IMPORTED),
+            other_checks=tuple(line for line in others.other_checks if line.origin is not Origin.IMPORTED),
+        ),
+        imported=tuple(line for line in others.other_checks if line.origin is Origin.IMPORTED),
         broken=tuple(dict.fromkeys(table.broken)),
         damaged={cell: runs for cell, runs in damaged.items() if is_wanted(cell)},
         alternating=tuple(one for one in perhaps if isinstance(one, CheckLine) and is_wanted(one.cell_id)),
         ahead=_is_ahead(table),
     )
-    return _with_details(found, table) if details else found
+    return _with_details(found, table, {cell: newest[cell][0] for cell in plans}) if details else found
 
 
 def _reduced(table: EvidenceTable, is_wanted: Callable[[str], bool]) -> tuple[list[Reduced], dict[int, Line]]:
     """Return the results that may count, with their lines by place; what can't be believed leaves the tables."""
     for _ in range(_TRIES):
-        reduced = [row for row in reduce_checks(table.connection, SILENT, SETUP) if is_wanted(row.where.cell_id)]
+        reduced = [row for row in reduce_checks(table.connection) if is_wanted(row.where.cell_id)]
         wanted = [row.place for row in reduced if row.place is not None]
         lines = table.lines(wanted)
         gone = [place for place in wanted if place not in lines]
@@ -182,8 +178,7 @@ def missing_since(checks: Iterable[CheckLine]) -> dict[Cell, str]:
     return found
 
 
-def _with_details(found: Latest, table: EvidenceTable) -> Latest:
-    places = {cell: place for cell, place in newest_plan_places(table.connection).items() if cell in found.plans}
+def _with_details(found: Latest, table: EvidenceTable, places: Mapping[str, int]) -> Latest:
     newest = [
         place
         for (place,) in table.connection.execute(
@@ -212,10 +207,11 @@ def _with_details(found: Latest, table: EvidenceTable) -> Latest:
 
 def _unfinished(table: EvidenceTable) -> tuple[str, ...]:
     """Runs without an end that no later run resumes: they still go on, or were killed."""
-    ended = {run_id for (run_id,) in table.connection.execute("SELECT run_id FROM ended").fetchall()}
-    runs = table.connection.execute("SELECT run_id, resumes FROM runs ORDER BY place").fetchall()
-    ended |= {resumed for _, resumes in runs for resumed in resumes}
-    return tuple(run_id for run_id, _ in runs if run_id not in ended)
+    runs = table.connection.execute(
+        "SELECT run_id FROM runs ANTI JOIN ended USING (run_id) "
+        "ANTI JOIN (SELECT unnest(resumes) AS run_id FROM runs) USING (run_id) ORDER BY place"
+    ).fetchall()
+    return tuple(run_id for (run_id,) in runs)
 
 
 def _is_ahead(table: EvidenceTable) -> bool:
@@ -244,15 +240,6 @@ def _take_others(table: EvidenceTable) -> Evidence:
     )
 
 
-def _of_origins(others: Evidence, *, imported: bool) -> Evidence:
-    chosen = {run.run_id for run in others.other_runs if run.origin is Origin.IMPORTED}
-    chosen |= {line.run_id for line in others.other_checks if line.origin is Origin.IMPORTED}
-    return Evidence(
-        other_runs=tuple(run for run in others.other_runs if (run.run_id in chosen) is imported),
-        other_checks=tuple(line for line in others.other_checks if (line.run_id in chosen) is imported),
-    )
-
-
 def _runs(table: EvidenceTable) -> tuple[dict[str, Mapping[str, str]], dict[str, str]]:
     """Versions and machine of each run; several lines of one run say the same."""
     rows = table.connection.execute("SELECT run_id, versions, machine FROM runs ORDER BY place").fetchall()
@@ -264,16 +251,9 @@ def _runs(table: EvidenceTable) -> tuple[dict[str, Mapping[str, str]], dict[str,
     return versions, {run_id: machine for run_id, _, machine in rows}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placed:
-    """A result with its place, and the accelerator that it, or else its run's other results of the cell, names."""
-
-    place: Place
-    accelerator: str
-    line: CheckLine
-
-
-def _placed(plans: Plans, reduced: Sequence[Reduced], lines: Mapping[int, Line]) -> Iterator[Placed]:
+def _placed(
+    plans: Plans, reduced: Sequence[Reduced], lines: Mapping[int, Line]
+) -> Iterator[tuple[Reduced, CheckLine]]:
     for row in reduced:
         line = _missing(plans, row) if row.place is None else lines[row.place]
         where = row.where
@@ -284,7 +264,7 @@ def _placed(plans: Plans, reduced: Sequence[Reduced], lines: Mapping[int, Line])
             raise UnusualEvidenceError("a line isn't what the table says")
         if as_unicode(line.accelerator or "") not in ("", row.accelerator):
             raise UnusualEvidenceError("a line names another accelerator than the table")
-        yield Placed(place=where, accelerator=row.accelerator, line=line)
+        yield row, line
 
 
 def _missing(plans: Plans, row: Reduced) -> CheckLine | None:
@@ -317,7 +297,7 @@ def missing_result(run_id: str, started_at: str, planned: PlannedCell, check: st
     )
 
 
-def latest_results(placed: Iterable[Placed]) -> tuple[CheckLine, ...]:
+def latest_results(placed: Iterable[tuple[Reduced, CheckLine]]) -> tuple[CheckLine, ...]:
     """Return, of results in the order in which they were written, those that no later one replaces.
 
     One result stays for each check, machine, target and accelerator. A run that was cut off never hides what an
@@ -325,17 +305,16 @@ def latest_results(placed: Iterable[Placed]) -> tuple[CheckLine, ...]:
     later one that the device itself wrote.
     """
     places: dict[Place, dict[str, tuple[int, CheckLine]]] = {}
-    for number, one in enumerate(placed):
-        line, accelerator = one.line, one.accelerator
-        own = places.setdefault(one.place, {})
+    for number, (row, line) in enumerate(placed):
+        own = places.setdefault(row.where, {})
         if is_silent(line) and not all(is_silent(kept) for _, kept in own.values()):
             continue
-        _, before = own.get(accelerator, (0, None))
+        _, before = own.get(row.accelerator, (0, None))
         if before is not None and before.run_id == line.run_id and severity(before) > severity(line):
             continue
         for older in [name for name, (_, kept) in own.items() if not name or is_silent(kept)]:
             del own[older]
-        own[accelerator] = (number, line)
+        own[row.accelerator] = (number, line)
     kept = sorted((pair for own in places.values() for pair in _not_replaced(own.values())), key=lambda pair: pair[0])
     return tuple(line for _, line in kept)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from ..plain_text import one_line, size_text
 from ..untrusted import check_depth, finite_number, is_plain_file, no_number, read_bytes, reason_of
 from ..whole_file import write_whole
 from .columns import LONGEST_LINE, MOST_BRACKETS
-from .compacted import compacted_files, examined_in, owned_lines
-from .contradiction import cell_named, contradiction
+from .damage import cell_named, contradiction
 from .page_lines import check_page, is_of_page
+from .parquet import compacted_files, examined_in, owned_lines
 from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
 from .seals import is_evidence_name, run_of
 from .store import Evidence, differing, read_run
@@ -79,7 +79,9 @@ def _read_all(source: Path) -> tuple[dict[str, Lines], dict[str, Path | bytes]]:
     paths = sorted(source.glob("*.jsonl"))
     if not paths and not compacted_files(source):
         raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
-    _check_size(source, paths)
+    size = sum(path.stat().st_size for path in paths if is_plain_file(path))
+    if size > LARGEST_MERGE:  # all lines are held in memory until every one was looked at
+        raise _too_much(source, size_text(size))
     files: dict[str, Path | bytes] = {path.name: path for path in paths}
     read = {_right_name(path): whole_lines_of(path) for path in paths}
     left = LARGEST_MERGE - sum(len(data) for data, _, _ in read.values())
@@ -126,16 +128,9 @@ def _too_much(source: Path, size: str) -> BrokenInput:
     )
 
 
-def _check_size(source: Path, paths: Sequence[Path]) -> None:
-    """All lines are held in memory until every one was looked at."""
-    size = sum(path.stat().st_size for path in paths if is_plain_file(path))
-    if size > LARGEST_MERGE:
-        raise _too_much(source, size_text(size))
-
-
 def _check_alone(name: str, read: Mapping[str, object]) -> None:
     """A page saves one file: another of the same run could say more than the page did."""
-    run_id = name.rpartition("-")[0]
+    run_id = run_of(name)
     other = next((one for one in read if one != name and one.startswith(f"{run_id}-")), None)
     if other is not None:
         raise BrokenInput(f"{other} is refused", why=f"{name} is what a page saved, and a page saves one file")

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from ..errors import BrokenInput, HwCompatError, OutputError, UsageError, did_you_mean
 from ..plain_text import one_line, size_text
 from .address import Address
-from .partitions import PARTITION
+from .parquet import PARTITION
 from .redaction import redact
 
 REQUIREMENTS = "requirements-object-storage.txt"

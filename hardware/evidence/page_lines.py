@@ -2,26 +2,36 @@
 
 Anybody can write a line. Here each has to be one that the sealed page could have written: this plan, these files,
 these limits, numbers that make a pass one, and an adapter that is said for what it is. Whether a person typed the
-numbers can't be seen: a page runs on somebody else's machine.
+numbers can't be seen: a page runs on somebody else's machine. What the lines say of its device follows from what the
+browser told, which stands in the inventory once. The page's own side is `hwcompat/plugins/web_page/device.js` and
+`checks.js`.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from ..errors import BrokenInput, echo
-from .page_device import WrongLine, check_described, check_ran_there, device_of
+from ..software_adapters import TOLD, adapter_conditions, adapter_name, is_software
 from .pages import BUILDS, read_seal
 from .versions import BROWSER_OF_PAGE
 
 Line = Mapping[str, Any]
+
+_CPU = "cpu"
+_AS_REQUESTED = {
+    "stands_in": "its adapter is software, and it doesn't say that it stands for no GPU",
+    "requested": "it doesn't say that what was asked for was only requested",
+}
 
 _OUTCOMES = ("passed", "failed", "timeout", "out_of_memory", "not_run")
 """What a page can say of a check: it substitutes nothing, and whoever closes it saves nothing."""
@@ -34,6 +44,26 @@ _CLOCK_BEHIND = datetime.timedelta(days=1)
 _CLOCK_AHEAD = datetime.timedelta(minutes=10)
 """By how much the clock of a browser's machine may be wrong. One that is ahead would outlive what was measured since,
 so that little is allowed: evidence that is refused for it can be taken in later."""
+
+
+class WrongLine(Exception):
+    """Why a line isn't one of the sealed page's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PageDevice:
+    """What the lines say of the device that the inventory describes.
+
+    `reason` says why nothing can run there, and is empty where something can. `conditions` are those of every check,
+    `accelerators` those of the inventory.
+    """
+
+    reason: str
+    conditions: Mapping[str, str]
+    accelerator: str | None
+    accelerators: Sequence[Mapping[str, str]]
+    machine: str
+    browser: str
 
 
 def is_of_page(lines: Sequence[Line]) -> bool:
@@ -60,13 +90,13 @@ def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
     seal = read_seal(folder, page_id)
     number = 1
     try:
-        device = device_of(run, page_id, seal)
+        device = _device_of(run, page_id, seal)
         _check_run(run, page, seal)
-        check_described(run, device, run["versions"].get(BROWSER_OF_PAGE))
+        _check_described(run, device, run["versions"].get(BROWSER_OF_PAGE))
         for line in lines[1:-1]:
             number += 1
             _check_check(line, seal)
-            check_ran_there(line, device)
+            _check_ran_there(line, device)
             if line["outcome"] == "passed":
                 _check_pass(line, seal)
         number = len(lines)
@@ -236,3 +266,70 @@ def _check_whole(lines: Sequence[Line], checks: Sequence[Line], page: Line, seal
 
 def _mapping(value: Any) -> Line:
     return value if isinstance(value, Mapping) else {}
+
+
+# Its device
+
+
+def _device_of(run: Line, page_id: str, seal: Line) -> _PageDevice:
+    """The device of a run line that fits the schema. Raises `WrongLine` where it describes none for the target."""
+    browser, adapter = run["inventory"]["browser"], run["inventory"]["adapter"]
+    version = f"{browser['name']} {browser['version']}"
+    runtime = f"onnxruntime-web {seal['runtime']['version']}, {version}"
+    reason = str(adapter.get("reason", ""))
+    name, said, listed = ("", {}, []) if reason else _described(adapter, seal["target"])
+    told = f"{browser['agent']} {browser['model']} {name}"
+    return _PageDevice(
+        reason=reason,
+        conditions={**seal["conditions"], **said, "page": page_id, "runtime": runtime},
+        accelerator=None if reason else f"{name} through {runtime}",
+        accelerators=listed,
+        machine=f"browser-{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:8]}",
+        browser=version,
+    )
+
+
+def _described(adapter: Line, target: Line) -> tuple[str, dict[str, str], list[dict[str, str]]]:
+    """Name, conditions and entry of the inventory."""
+    wanted = (*TOLD, "fallback") if target["api"] == "webgpu" else ("kind",)
+    if missing := [name for name in wanted if name not in adapter]:
+        raise WrongLine(f"its inventory doesn't describe the device: the adapter has no {', '.join(missing)}")
+    if target["api"] == "webgpu":
+        software = target["software"]
+        name = adapter_name(adapter, software)
+        model = " ".join(filter(None, (adapter["vendor"], adapter["architecture"]))) or name
+        kind = "software" if is_software(adapter, software) else "gpu"
+        listed = {"vendor": adapter["vendor"], "model": model, "device_type": kind}
+        return name, adapter_conditions(adapter, software), [listed]
+    kind = target["device_type"]
+    if adapter["kind"] != kind:
+        raise WrongLine(f"its context is of kind {adapter['kind']}, and {kind} was asked for")
+    name = f"WebNN's {kind} context{'' if kind == _CPU else ', as requested'}"
+    wish = f"a context of kind {kind}; the browser doesn't tell what executed"
+    said = {} if kind == _CPU else {"requested": wish}
+    return name, said, [{"vendor": "", "model": name, "device_type": kind}]
+
+
+def _check_described(run: Line, device: _PageDevice, browser: object) -> None:
+    """Hold what a run line says of machine, `browser` and accelerators against its device."""
+    if run["inventory"]["accelerators"] != device.accelerators:
+        raise WrongLine("its accelerators aren't the adapter that it describes")
+    if browser != device.browser:
+        raise WrongLine(f"its versions name another browser than its inventory: {device.browser}")
+    if run["machine"] != device.machine:
+        raise WrongLine("its machine isn't named by its browser and device, as a page names it")
+
+
+def _check_ran_there(line: Line, device: _PageDevice) -> None:
+    """Hold what a check's line says of the device against it."""
+    if device.reason and line["outcome"] != "not_run":
+        raise WrongLine(f"its inventory says that nothing runs here, and the check is {line['outcome']}")
+    conditions = line["conditions"]
+    for key, value in device.conditions.items():
+        if conditions.get(key) != value:
+            why = f"its condition {key!r} is another than seal and device make it"
+            raise WrongLine(why if key in conditions else _AS_REQUESTED.get(key, why))
+    if more := sorted(set(conditions) - set(device.conditions)):
+        raise WrongLine(f"no page states {', '.join(more)} among its conditions")
+    if line["accelerator"] != device.accelerator:
+        raise WrongLine("its accelerator isn't the device that its inventory describes")

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from ..errors import BrokenInput
 
@@ -280,37 +280,22 @@ def from_dict(data: Mapping[str, Any]) -> Line:
 
 
 def _build(cls: Callable[..., _Built], data: Mapping[str, Any], **parsed: Any) -> _Built:
-    for name, kind in _kinds(cls):
+    for name, text, kind in _fields(cls):
         if name in data and name not in parsed:
             value = data[name]
             # Most values are plain: a call for each would be most of the time that a folder takes.
-            parsed[name] = value if type(value) is kind.exact else _typed(name, kind, value)
-    return _made(cls, parsed)
-
-
-def _made(cls: Callable[..., _Built], values: dict[str, Any]) -> _Built:
-    """`cls(**values)` in a third of the time, of which a folder's lines are the most: a frozen class of forty fields
-    sets each by a call. Raises `TypeError` for a field that is missing."""
-    given = dict(values)
-    for name, default, factory in _defaults(cls):
-        if name not in given:
-            if default is dataclasses.MISSING and factory is dataclasses.MISSING:
-                raise TypeError(f"{name} is missing")
-            given[name] = factory() if default is dataclasses.MISSING else default
-    made: Any = object.__new__(cast(Any, cls))
-    made.__dict__.update(given)
-    return cast(_Built, made)
+            parsed[name] = value if type(value) is kind is not dict else _typed(name, text, kind, value)
+    return cls(**parsed)
 
 
 @functools.cache
-def _defaults(cls: Any) -> tuple[tuple[str, Any, Any], ...]:
-    return tuple((field.name, field.default, field.default_factory) for field in dataclasses.fields(cls))
-
-
-@functools.cache
-def _kinds(cls: Any) -> tuple[tuple[str, _Kind], ...]:
-    """The fields of a class with what they may hold; those of a type of ours are for the caller to parse."""
-    return tuple((field.name, _Kind.of(str(field.type))) for field in dataclasses.fields(cls))
+def _fields(cls: Any) -> tuple[tuple[str, str, type | None], ...]:
+    """The fields of a class, each with its annotation and the type of its values; None for a type of ours, which is
+    for the caller to parse."""
+    return tuple(
+        (one.name, str(one.type), _FIELD_TYPES.get(str(one.type).removesuffix(" | None").partition("[")[0]))
+        for one in dataclasses.fields(cls)
+    )
 
 
 def _origin(data: Mapping[str, Any]) -> Origin:
@@ -325,38 +310,15 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Kind:
-    """What a field may hold, read once from its annotation: `values` are those of a mapping. A value whose type is
-    `exact` may stay as it is."""
-
-    text: str
-    exact: type | None
-    plain: type | None
-    values: type
-    optional: bool
-
-    @classmethod
-    def of(cls, text: str) -> _Kind:
-        plain = _FIELD_TYPES.get(text.removesuffix(" | None").partition("[")[0])
-        values = _VALUE_TYPES.get(text, object)
-        return cls(
-            text=text,
-            exact=plain if values is object else None,
-            plain=plain,
-            values=values,
-            optional=text.endswith(" | None"),
-        )
-
-
-def _typed(name: str, kind: _Kind, value: Any) -> Any:
-    """`value`, if a field of that kind may hold it: evidence may come from anywhere."""
-    if value is None and kind.optional:
+def _typed(name: str, text: str, kind: type | None, value: Any) -> Any:
+    """`value`, if a field with this annotation may hold it: evidence may come from anywhere."""
+    if value is None and text.endswith(" | None"):
         return None
-    if kind.plain is float:
+    if kind is float:
         return float(value)
-    if kind.plain is None or not isinstance(value, kind.plain):
-        raise TypeError(f"{name} is {type(value).__name__}, not {kind.text}")
-    if isinstance(value, Mapping) and not all(isinstance(item, kind.values) for item in value.values()):
-        raise TypeError(f"{name} holds something else than {kind.values.__name__}")
+    if kind is None or not isinstance(value, kind):
+        raise TypeError(f"{name} is {type(value).__name__}, not {text}")
+    values = _VALUE_TYPES.get(text, object)
+    if isinstance(value, Mapping) and not all(isinstance(item, values) for item in value.values()):
+        raise TypeError(f"{name} holds something else than {values.__name__}")
     return value

@@ -19,6 +19,14 @@ from .record import Outcome, PlannedCell, latest_moment
 if TYPE_CHECKING:
     import duckdb
 
+SILENT = ("not_reached", "interrupted", "disk_full")
+"""Error types of `not_run` that only say that a check wasn't reached, or couldn't run here and now."""
+
+SETUP = ("weights_missing", "missing_dependency")
+"""Error types of a set-up mistake. Such a result says nothing of a device, whatever its outcome, and hides none."""
+
+_SAYS_NOTHING = f"(error_type IN {SETUP} OR outcome = 'not_run' AND error_type IN {SILENT})"
+
 _LAST = 1 << 62
 """The number of results that were never written: they come after all others of their moment."""
 
@@ -48,11 +56,11 @@ alternating AS (
 SELECT DISTINCT place FROM told SEMI JOIN alternating USING (cell_id) ORDER BY place
 """
 
-_SUITES = """
+_SUITES = f"""
 CREATE OR REPLACE TEMP TABLE machines AS
     SELECT run_id, arg_max(machine, place) AS machine FROM runs GROUP BY run_id;
 CREATE OR REPLACE TEMP TABLE plans AS
-    SELECT run_id, started_at, place, position, $one_of_plan
+    SELECT run_id, started_at, place, position, {_ONE_OF_PLAN}
     FROM (SELECT run_id, started_at, place, unnest(plan) AS one, generate_subscripts(plan, 1) AS position FROM runs);
 CREATE OR REPLACE TEMP TABLE counted AS
     SELECT run_id, cell_id, any_value(checks) AS checks, count(*) AS plans FROM plans GROUP BY run_id, cell_id;
@@ -66,7 +74,7 @@ CREATE OR REPLACE TEMP TABLE suites AS
             min(requested_target) AS target, min(requested_target) = max(requested_target) AS one_target,
             min(accelerator) AS accelerator,
             count(accelerator) = count(*) AND min(accelerator) = max(accelerator) AS one_accelerator,
-            bool_or($says_nothing) AS is_silent,
+            bool_or({_SAYS_NOTHING}) AS is_silent,
             coalesce(arg_max(accelerator, place) FILTER (WHERE accelerator <> ''), '') AS named
         FROM checks GROUP BY run_id, cell_id)
     LEFT JOIN planned USING (run_id, cell_id) LEFT JOIN machines USING (run_id);
@@ -97,17 +105,17 @@ CREATE OR REPLACE TEMP TABLE never AS
     WHERE is_whole IS DISTINCT FROM true;
 """
 
-_SPOKEN = """
+_SPOKEN = f"""
 CREATE OR REPLACE TEMP TABLE spoken AS
     SELECT *, row_number() OVER (ORDER BY spoken_at, place) AS rank FROM (
         SELECT place, run_id, cell_id, check_name, requested_target AS target, coalesce(machine, '') AS machine,
             coalesce(list_contains(kept.checks, check_name), false) AS planned,
             CASE WHEN c.accelerator <> '' THEN c.accelerator ELSE named END AS accelerator,
-            $says_nothing AS silent,
+            {_SAYS_NOTHING} AS silent,
             CASE WHEN started_at > $latest THEN '' ELSE started_at END AS spoken_at
         FROM checks AS c JOIN kept USING (run_id, cell_id)
         UNION ALL
-        SELECT $last + row_number() OVER (ORDER BY place, position, list_position(checks, check_name)), run_id,
+        SELECT {_LAST} + row_number() OVER (ORDER BY place, position, list_position(checks, check_name)), run_id,
             cell_id, check_name, target, coalesce(machine, ''), true, named, true,
             CASE WHEN started_at > $latest THEN '' ELSE started_at END
         FROM never JOIN targets USING (cell_id) LEFT JOIN machines USING (run_id));
@@ -154,7 +162,8 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Reduced:
-    """One result that may count: `place` is the number of its line, None for a planned check without a line."""
+    """One result that may count: `place` is the number of its line, None for a planned check without a line, and
+    `accelerator` the one that it, or else its run's other results of the cell, names."""
 
     place: int | None
     run_id: str
@@ -162,26 +171,10 @@ class Reduced:
     accelerator: str
 
 
-def reduce_checks(
-    connection: duckdb.DuckDBPyConnection, silent: Sequence[str], setup: Sequence[str]
-) -> list[Reduced]:
-    """Return the results of the table `checks` that may count, over the plans of the table `runs`, as written.
-
-    `silent` are the error types of a `not_run` that says nothing, `setup` those of any result that says nothing.
-    """
+def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
+    """Return the results of the table `checks` that may count, over the plans of the table `runs`, as written."""
     latest = {"latest": latest_moment()}
-
-    def filled(sql: str) -> str:
-        return (
-            sql.replace("$one_of_plan", _ONE_OF_PLAN)
-            .replace(
-                "$says_nothing",
-                f"(error_type IN {tuple(setup)} OR outcome = 'not_run' AND error_type IN {tuple(silent)})",
-            )
-            .replace("$last", str(_LAST))
-        )
-
-    connection.execute(filled(_SUITES))
+    connection.execute(_SUITES)
     connection.execute(_LATER, latest)
     connection.execute(_KEPT, latest)
     connection.execute(_NEVER)
@@ -192,7 +185,7 @@ def reduce_checks(
         "SELECT unnest(?::VARCHAR[]) AS cell_id, unnest(?::VARCHAR[]) AS target",
         [list(targets), list(targets.values())],
     )
-    connection.execute(filled(_SPOKEN), latest)
+    connection.execute(_SPOKEN, latest)
     connection.execute(_REDUCED)
     rows = connection.execute(_STANDING).fetchall()
     return [
@@ -224,15 +217,12 @@ def _newest() -> str:
     return f"QUALIFY row_number() OVER (PARTITION BY cell_id ORDER BY {order}) = 1"
 
 
-def newest_plans(connection: duckdb.DuckDBPyConnection) -> dict[str, PlannedCell]:
-    """Return the newest plan of each cell, without its stored prediction; after `reduce_checks`."""
-    plans = (_planned(row) for row in connection.execute(f"SELECT {_PLAN} FROM plans {_newest()}").fetchall())
-    return {plan.cell_id: plan for plan in plans}
-
-
-def newest_plan_places(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """Return the place of the run line that has the newest plan of each cell; after `reduce_checks`."""
-    return dict(connection.execute(f"SELECT cell_id, place FROM plans {_newest()}").fetchall())
+def newest_plans(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, PlannedCell]]:
+    """Return the newest plan of each cell, without its stored prediction, with the place of its run line; after
+    `reduce_checks`."""
+    rows = connection.execute(f"SELECT place, {_PLAN} FROM plans {_newest()}").fetchall()
+    plans = [(place, _planned(values)) for place, *values in rows]
+    return {plan.cell_id: (place, plan) for place, plan in plans}
 
 
 def other_modeling(connection: duckdb.DuckDBPyConnection) -> frozenset[tuple[str, str]]:

@@ -40,7 +40,6 @@ COMMON = ("runner", "reference", "backends", SUITES)
 """The parts that every result rests on."""
 
 EXPORT = "export"
-DECISIONS = ("first", "bumped", "same behavior")
 
 _PREFIX = r"\b(?:[rbuf]|rb|br|fr|rf)"
 _STRINGS = (
@@ -58,7 +57,8 @@ _REST_OF_LINE = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """A fingerprint that was declared: the revision it belongs to, the decision (`DECISIONS`) and the reason."""
+    """A fingerprint that was declared: the revision it belongs to, the decision (`first`, `bumped` or
+    `same behavior`) and the reason."""
 
     fingerprint: str
     revision: int
@@ -331,11 +331,6 @@ def suite_revisions(checks: Sequence[str], versions: Mapping[str, str] | None = 
     names = [SUITES, *(CHECK + check for check in checks)]
     said = {name: revision_of(found.get(PREFIX + name, "1")) for name in names}
     return ", ".join(f"{name} {one}" for name, one in said.items() if name == SUITES or one != "1")
-
-
-def part_words(name: str) -> str:
-    """A part in a sentence: `the check matches_reference`, `the backend cpu`, `the runner`."""
-    return f"the {name}"
 
 
 if __name__ == "__main__":

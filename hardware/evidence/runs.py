@@ -1,18 +1,22 @@
-"""The runs of a folder of evidence, and the results of a few of them: a folder may hold a million lines.
+"""The runs of a folder of evidence: the results of a few of them, and how all of them came out.
 
-DuckDB tells lines apart, and only those that are asked for become objects.
+A folder may hold a million lines: DuckDB tells them apart, and only those that are asked for become objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
+from typing import Any, TypeVar
 
 from .record import CheckLine, Origin, Outcome, RunLine
 from .store import BrokenLine, read_folder
 from .table import EvidenceTable, UnusualEvidenceError
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +42,8 @@ class RunEvidence:
         self._table: EvidenceTable | None = None
 
     def __enter__(self) -> RunEvidence:
-        import duckdb
-
         try:
-            try:
-                self._table = EvidenceTable(self.folder).__enter__()
-                runs, ids = self._read(self._table)
-            except (UnusualEvidenceError, duckdb.Error):
-                runs, ids = self._read(self._as_objects())
+            runs, ids = self._ask(self._read)
         except BaseException:
             self.close()
             raise
@@ -76,37 +74,35 @@ class RunEvidence:
 
         Results of runs without a line of their own, and of other people's tests, are left out.
         """
-        import duckdb
-
         wanted = set(self.runs) if runs is None else set(self.runs).intersection(runs)
-        try:
-            return self._lines(self._open(), wanted, cells)
-        except (UnusualEvidenceError, duckdb.Error):
-            return self._lines(self._as_objects(), wanted, cells)
+        return self._ask(lambda table: self._lines(table, wanted, cells))
 
     def tallies(self, cells: Collection[str]) -> dict[str, dict[str, Tally]]:
         """Return how the results of some cells came out, by cell and run, without making objects of them."""
         failures = [str(outcome) for outcome in Outcome if outcome.is_failure]
-        rows = (
-            self._open()
-            .connection.execute(
-                "SELECT cell_id, run_id, bool_and(outcome = 'passed'), "
-                "bool_or(outcome IN (SELECT unnest(?::VARCHAR[]))) FROM checks "
-                "WHERE cell_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY cell_id, run_id",
-                [failures, sorted(cells)],
-            )
-            .fetchall()
+        asked = (
+            "SELECT cell_id, run_id, bool_and(outcome = 'passed'), "
+            "bool_or(outcome IN (SELECT unnest(?::VARCHAR[]))) FROM checks "
+            "WHERE cell_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY cell_id, run_id"
         )
+        rows = self._ask(lambda table: table.connection.execute(asked, [failures, sorted(cells)]).fetchall())
         found: dict[str, dict[str, Tally]] = {}
         for cell, run_id, passed, failed in rows:
             if run_id in self.runs:
                 found.setdefault(cell, {})[run_id] = Tally(passed=bool(passed), failed=bool(failed))
         return found
 
-    def _open(self) -> EvidenceTable:
-        if self._table is None:
-            raise RuntimeError("the evidence was closed")
-        return self._table
+    def _ask(self, question: Callable[[EvidenceTable], _Answer]) -> _Answer:
+        """What the tables answer; those of lines that Python read, where DuckDB can't parse one of them."""
+        import duckdb
+
+        try:
+            self._table = self._table or EvidenceTable(self.folder).__enter__()
+            return question(self._table)
+        except (UnusualEvidenceError, duckdb.Error):
+            self.close()
+            self._table = EvidenceTable(read_folder(self.folder)).__enter__()
+            return question(self._table)
 
     @staticmethod
     def _lines(table: EvidenceTable, runs: Collection[str], cells: Collection[str] | None) -> list[CheckLine]:
@@ -124,8 +120,87 @@ class RunEvidence:
         ids = table.connection.execute("SELECT DISTINCT run_id, origin FROM checks").fetchall()
         return [line for _, line in sorted(found.items()) if isinstance(line, RunLine)], set(ids)
 
-    def _as_objects(self) -> EvidenceTable:
-        """Fill the tables from lines that Python read: DuckDB can't parse one of them."""
-        self.close()
-        self._table = EvidenceTable(read_folder(self.folder)).__enter__()
-        return self._table
+
+# The outcomes of earlier runs
+
+LAST_RUNS = 12
+"""Of each cell so many runs are kept, the newest."""
+
+CellHistory = tuple[tuple[int, Mapping[str, int]], ...]
+"""The place of each run among all runs, and how many lines of the cell have each outcome there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastRun:
+    """One run: when, where, with which versions, and how many lines of evidence have each outcome.
+
+    A run without a line of its own has neither machine nor versions; its first check says when it began.
+    """
+
+    run_id: str
+    started_at: str
+    machine: str
+    versions: Mapping[str, str]
+    outcomes: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """`runs` are all runs, oldest first. `cells` has, by cell, its last runs, oldest first."""
+
+    runs: tuple[PastRun, ...] = ()
+    cells: Mapping[str, CellHistory] = field(default_factory=lambda: MappingProxyType({}))
+
+
+_KNOWN = """
+CREATE OR REPLACE TEMP TABLE known AS SELECT *, row_number() OVER (ORDER BY started_at, run_id) - 1 AS rank FROM (
+    SELECT run_id, arg_max(started_at, place) AS started_at, arg_max(machine, place) AS machine,
+        arg_max(versions, place)::VARCHAR AS versions FROM runs GROUP BY run_id
+    UNION ALL SELECT run_id, min(started_at), '', '{}' FROM checks ANTI JOIN runs USING (run_id) GROUP BY run_id);
+CREATE OR REPLACE TEMP TABLE fared AS SELECT cell_id, rank, outcome, count(*) AS number
+    FROM checks JOIN known USING (run_id) GROUP BY cell_id, rank, outcome;
+"""
+
+_CELLS = """
+SELECT (cell_id, rank), outcome, number FROM fared
+QUALIFY dense_rank() OVER (PARTITION BY cell_id ORDER BY rank DESC) <= $last
+ORDER BY cell_id, rank, list_position($outcomes::VARCHAR[], outcome)
+"""
+
+_TOTALS = """
+SELECT rank, outcome, sum(number)::BIGINT FROM fared GROUP BY rank, outcome
+ORDER BY list_position($outcomes::VARCHAR[], outcome)
+"""
+
+
+def history_in(table: EvidenceTable) -> History:
+    """Return the history of a folder that is in tables, once other people's results have left them."""
+    ask = table.connection.execute
+    order = {"outcomes": [str(outcome) for outcome in Outcome]}
+    ask(_KNOWN)
+    totals = _counted(ask(_TOTALS, order).fetchall())
+    runs = ask("SELECT rank, run_id, started_at, machine, versions FROM known ORDER BY rank").fetchall()
+    cells: dict[str, list[tuple[int, Mapping[str, int]]]] = {}
+    for (cell, rank), outcomes in _counted(ask(_CELLS, order | {"last": LAST_RUNS}).fetchall()).items():
+        cells.setdefault(cell, []).append((rank, outcomes))
+    return History(
+        runs=tuple(
+            PastRun(
+                run_id=run_id,
+                started_at=started_at,
+                machine=machine,
+                versions=json.loads(versions),
+                outcomes=totals.get(rank, {}),
+            )
+            for rank, run_id, started_at, machine, versions in runs
+        ),
+        cells={cell: tuple(own) for cell, own in cells.items()},
+    )
+
+
+def _counted(rows: Iterable[tuple[Any, str, int]]) -> dict[Any, dict[str, int]]:
+    """Counts by outcome of each key, in the order of the rows."""
+    found: dict[Any, dict[str, int]] = {}
+    for key, outcome, number in rows:
+        found.setdefault(key, {})[outcome] = number
+    return found

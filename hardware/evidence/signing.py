@@ -14,7 +14,7 @@ from ..errors import BrokenInput, HwCompatError, UsageError, echo
 from ..process import run
 from ..untrusted import opened, read_text, reason_of
 from ..whole_file import write_whole
-from .partitions import compacted_files
+from .parquet import compacted_files
 
 MANIFEST = "evidence.sha256"
 SIGNATURE = f"{MANIFEST}.sig"

@@ -11,14 +11,14 @@ import itertools
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import BrokenInput, HwCompatError, UsageError
 from ..untrusted import DEEPEST, check_depth, is_plain_file, opened, reason_of
 from .columns import LONGEST_LINE, MOST_BRACKETS, every_column
-from .compacted import compacted_files, examined_in, owned_lines
+from .parquet import compacted_files, examined_in, owned_lines, quoted
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
 from .seals import Examined, is_evidence_name, run_of
 
@@ -74,38 +74,6 @@ def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
             return _read(whole_lines(file), path.name)
     except OSError as error:
         return [], [BrokenLine(file=path.name, number=1, reason=reason_of(error))]
-
-
-class FileReader:
-    """Reads files of evidence that still grow: each line is parsed once, however often it is asked for.
-
-    `lines` holds what was read of each file, by name; `broken` the names of files with an unreadable line.
-    """
-
-    def __init__(self) -> None:
-        self.lines: dict[str, list[Line]] = {}
-        self.broken: set[str] = set()
-        self._offsets: dict[str, int] = {}
-
-    def read(self, path: Path) -> list[Line]:
-        """Return the lines of a file so far; none if there is no such file."""
-        found = self.lines.setdefault(path.name, [])
-        try:
-            with opened(path) as file:
-                file.seek(self._offsets.get(path.name, 0))
-                new, broken = _read(whole_lines(file), path.name)
-                self._offsets[path.name] = file.tell()
-        except OSError:
-            return found
-        found += new
-        if broken:
-            self.broken.add(path.name)
-        return found
-
-    @property
-    def known(self) -> dict[str, list[Line]]:
-        """The lines of the files that were read without an unreadable line, by file name."""
-        return {name: lines for name, lines in self.lines.items() if name not in self.broken}
 
 
 def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -223,27 +191,20 @@ class _Read:
     damaged: Sequence[Damage] = ()
 
 
-def _files(folder: Path, run_id: str = "", reader: FileReader | None = None) -> Iterator[_Read]:
+def _files(folder: Path, run_id: str = "") -> Iterator[_Read]:
     """What each file of a folder holds, by name, whether it lies there itself or was compacted; of one run alone,
     if it is named. Of a file that is there in both forms the file itself counts, which may have grown; an empty
-    one says nothing, and hides nothing. `reader` knows what was read already."""
+    one says nothing, and hides nothing."""
     named = folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")
     raw = {path.name: path for path in named if not (is_plain_file(path) and not path.stat().st_size)}
     examined = examined_in(folder, raw, run_id)
     if run_id:  # the files of the runs that it resumes weren't looked for
         missing = {name: seal for name, seal in examined.missing.items() if run_of(name) == run_id}
         examined = replace(examined, missing=missing)
-
-    def read(path: Path) -> tuple[list[Line], list[BrokenLine]]:
-        if reader is None or path.name in reader.broken:
-            return read_file(path)
-        lines = reader.read(path)
-        return read_file(path) if path.name in reader.broken else (lines, [])
-
     broken, damaged = lost(examined, raw)
     yield _Read(broken=broken, damaged=damaged)
     yield from (_Read(name=name) for name in examined.reasons)
-    found = {name: read(path) for name, path in raw.items() if name not in examined.refused}
+    found = {name: read_file(path) for name, path in raw.items() if name not in examined.refused}
     for name, rows in itertools.groupby(owned_lines(folder, run_id), key=lambda row: row[0]):
         if name not in raw:
             found[name] = _read((data for _, data in rows), name)
@@ -309,43 +270,25 @@ def _gather(files: Iterable[_Read]) -> Evidence:
     )
 
 
-def read_run(folder: Path, run_id: str, reader: FileReader | None = None) -> Evidence:
-    """The evidence of one run: only its own files are read. `reader` knows what was read already."""
-    return _gather(_files(folder, run_id, reader))
+def read_run(folder: Path, run_id: str) -> Evidence:
+    """The evidence of one run: only its own files are read."""
+    return _gather(_files(folder, run_id))
 
 
-def read_cells(
-    folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = (), reader: FileReader | None = None
-) -> Evidence:
+def read_cells(folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = ()) -> Evidence:
     """The evidence of some cells, each from one run: `runs` gives, by cell, the id of its run.
 
-    The plans hold those cells only. `also` are runs whose lines of running are wanted in any case; `reader` knows
-    what was read already.
+    The plans hold those cells only. `also` are runs whose lines of running are wanted in any case.
     """
-    parts = [
-        _only(read_run(folder, run_id, reader), {cell for cell, its in runs.items() if its == run_id})
-        for run_id in dict.fromkeys([*also, *runs.values()])
-    ]
-    return Evidence(
-        runs=tuple(run for part in parts for run in part.runs),
-        checks=tuple(line for part in parts for line in part.checks),
-        ends=tuple(end for part in parts for end in part.ends),
-        broken=tuple(line for part in parts for line in part.broken),
-        damaged=tuple(damage for part in parts for damage in part.damaged),
-    )
-
-
-def _only(evidence: Evidence, cells: set[str]) -> Evidence:
-    return Evidence(
-        runs=tuple(
-            replace(run, plan=tuple(planned for planned in run.plan if planned.cell_id in cells))
-            for run in evidence.runs
-        ),
-        checks=tuple(line for line in evidence.checks if line.cell_id in cells),
-        ends=evidence.ends,
-        broken=evidence.broken,
-        damaged=evidence.damaged,
-    )
+    parts = []
+    for run_id in dict.fromkeys([*also, *runs.values()]):
+        own = read_run(folder, run_id)
+        cells = {cell for cell, its in runs.items() if its == run_id}
+        plans = (replace(run, plan=tuple(one for one in run.plan if one.cell_id in cells)) for run in own.runs)
+        checks = tuple(line for line in own.checks if line.cell_id in cells)
+        parts.append(replace(own, runs=tuple(plans), checks=checks, other_runs=(), other_checks=()))
+    names = [one.name for one in fields(Evidence)]
+    return Evidence(**{name: tuple(one for part in parts for one in getattr(part, name)) for name in names})
 
 
 def lines_by_cell(lines: Iterable[CheckLine]) -> dict[str, list[CheckLine]]:
@@ -365,11 +308,11 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
     """
     import duckdb
 
-    paths = [str(path) for path in evidence_files(folder)[0].values()]
+    paths = list(evidence_files(folder)[0].values())
     if not paths:
         return []
-    files = "[" + ", ".join(_quoted(path) for path in paths) + "]"
-    columns = ", ".join(f"{_quoted(name)}: {_quoted(kind)}" for name, kind in every_column().items())
+    files = f"[{', '.join(map(quoted, paths))}]"
+    columns = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in every_column().items())
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
     try:
         if any(one.type != duckdb.StatementType.SELECT for one in connection.extract_statements(sql)):
@@ -384,7 +327,3 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
         return rows
     finally:
         connection.close()
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -14,15 +14,14 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from ..errors import HwCompatError
 from ..untrusted import opened
-from .columns import PLAN, PLAN_NAMES, connect, read_raw, unusual_paths
-from .compacted import no_evidence
-from .partitions import compacted_files, held, owners, packed_seals, quoted
-from .record import CheckLine, EndLine, Line, RunLine
+from .columns import COLUMNS, PLAN_NAMES, connected, read_raw, unusual_paths
+from .parquet import compacted_files, held, owners, packed_seals, quoted
+from .record import Line, RunLine
 from .seals import examine, run_of
 from .store import (
     BrokenLine,
@@ -41,23 +40,6 @@ from .store import (
 _FILE = 1 << 40
 """A line's place in a folder is one number: its file's, by name, times this, and its own in that file."""
 
-_CHECK_NAMES = (
-    "run_id",
-    "cell_id",
-    "check_name",
-    "requested_target",
-    "accelerator",
-    "outcome",
-    "error_type",
-    "started_at",
-    "origin",
-)
-_CHECKS = f"place BIGINT, {', '.join(f'{name} VARCHAR' for name in _CHECK_NAMES)}"
-_RUN_NAMES = ("run_id", "started_at", "machine", "origin")
-_RUNS = (
-    f"place BIGINT, {', '.join(f'{name} VARCHAR' for name in _RUN_NAMES)}, versions VARCHAR, resumes VARCHAR[], "
-    f"plan {PLAN}"
-)
 _CHECK_VALUES = (
     "first + number AS place, run_id, cell_id, check_name, requested_target, accelerator, outcome, "
     "coalesce(error_type, '') AS error_type, started_at, coalesce(origin, 'hwcompat') AS origin"
@@ -79,14 +61,18 @@ class UnusualEvidenceError(Exception):
     """The tables can't be believed: somebody has to read the folder as objects."""
 
 
-def _json(value: object) -> str:
-    """JSON that DuckDB can parse: what is no Unicode text (a lone surrogate) becomes a question mark."""
-    return as_unicode(json.dumps(value, ensure_ascii=False))
-
-
 def as_unicode(text: str) -> str:
-    """`text` as the tables hold it."""
+    """`text` as the tables hold it: what is no Unicode (a lone surrogate) is a question mark."""
     return text.encode(errors="replace").decode()
+
+
+def _columns_of(line: Line) -> str:
+    """What the tables have to know of a line, as JSON."""
+    found = {name: getattr(line, name, None) for name in COLUMNS}
+    if isinstance(line, RunLine):
+        plan = [{name: getattr(one, name) for name in PLAN_NAMES} for one in line.plan]
+        found |= {"versions": dict(line.versions), "plan": plan}
+    return as_unicode(json.dumps(found, ensure_ascii=False))
 
 
 def _sharing(line: Line, before: dict[tuple[str, str], list[object]]) -> Line:
@@ -110,22 +96,19 @@ class EvidenceTable:
     """The tables `checks`, `runs` and `ended` of a folder in `connection`; `broken` are lines that were found broken
     so far, and `damaged` what is lost with them. `ended` names the runs that have an end.
 
-    Used as a context. `source` is a folder, or evidence that is in memory; `known` holds lines of some files that
-    were read already, by file name. Raises `BrokenInput` if there is no such folder or a Parquet file is of another
-    kind, `UnusualEvidenceError` if DuckDB can't read a line that Python may.
+    Used as a context. `source` is a folder, or evidence that is in memory. Raises `BrokenInput` if there is no
+    such folder or a Parquet file is of another kind, `UnusualEvidenceError` if DuckDB can't read a line that Python
+    may.
     """
 
-    def __init__(
-        self, source: Path | Evidence, *, known: Mapping[str, Sequence[Line]] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, source: Path | Evidence) -> None:
         if isinstance(source, Path):
             check_folder(source)
         self.source = source
-        self.known = known
         self.broken: list[BrokenLine] = []
         self.damaged: list[Damage] = []
-        self._temporary = tempfile.TemporaryDirectory()
-        self.connection = connect(Path(self._temporary.name))
+        self._stack = contextlib.ExitStack()
+        self.connection = self._stack.enter_context(connected())
         self._files: list[str] = []
         self._compacted: dict[str, Path] = {}
         self._objects: dict[int, Line] = {}
@@ -153,67 +136,77 @@ class EvidenceTable:
 
     def close(self) -> None:
         """Give back what the tables hold."""
-        self.connection.close()
-        self._temporary.cleanup()
+        self._stack.close()
 
     def _hold(self, evidence: Evidence) -> None:
         """Put evidence that is in memory into the tables."""
         self._files = [""]
-        self._make_tables()
         self.broken += evidence.broken
         self.damaged += evidence.damaged
-        lines: tuple[Line, ...] = (
-            *evidence.runs,
-            *evidence.other_runs,
-            *evidence.checks,
-            *evidence.other_checks,
-            *evidence.ends,
-        )
-        self._take_objects(lines, 0)
-        self.connection.execute(
-            "CREATE VIEW checks AS SELECT * FROM own_checks; CREATE TABLE runs AS SELECT * FROM own_runs"
-        )
-
-    def _make_tables(self) -> None:
-        self.connection.execute(
-            f"CREATE TABLE own_checks ({_CHECKS}); CREATE TABLE own_runs ({_RUNS}); "
-            "CREATE TABLE ended (run_id VARCHAR)"
-        )
+        runs, checks = (*evidence.runs, *evidence.other_runs), (*evidence.checks, *evidence.other_checks)
+        path = self._written((*runs, *checks, *evidence.ends), 0)
+        self._make_tables({"": path}, self._scan([path]))
 
     def _fill(self, folder: Path) -> None:
         raw, broken = evidence_files(folder)
         self.broken += broken
         raw = {name: path for name, path in raw.items() if path.stat().st_size}
-        packed = owners(self._held(folder))
+        packed = owners(held(self.connection, compacted_files(folder)))
         self._compacted = {name: path for name, path in packed.items() if name not in raw}
         self._files = sorted({*raw, *self._compacted})
-        self.connection.execute("CREATE TABLE files (path VARCHAR, file VARCHAR, first BIGINT)")
-        places = [str(self._compacted.get(name) or raw[name]) for name in self._files]
-        firsts = [number * _FILE for number in range(len(self._files))]
-        self.connection.execute(
-            "INSERT INTO files SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), unnest(?::BIGINT[])",
-            [places, self._files, firsts],
-        )
-        self._make_tables()
-        checks, runs = ["SELECT * FROM own_checks"], ["SELECT * FROM own_runs"]
         seals = packed_seals(self.connection, sorted(set(packed.values())), {run_of(name) for name in raw})
         examined = examine(raw, packed=packed, packed_seals=seals)
         broken, damaged = lost(examined, raw)
         self.broken += broken
         self.damaged += damaged
         raw = {name: path for name, path in raw.items() if name not in examined.refused}
-        if raw:
-            self._take_raw(raw)
-            checks.append("SELECT * FROM raw_checks")
-        if self._compacted:
-            source = f"FROM {self._parquet()} AS one {_PLACED} WHERE kind ="
-            checks.append(f"SELECT {_CHECK_VALUES} {source} 'check'")
-            runs.append(f"SELECT {_RUN_VALUES} {source} 'run'")
-            self.connection.execute(f"INSERT INTO ended SELECT run_id {source} 'end'")
-        self.connection.execute(
-            f"CREATE VIEW checks AS {' UNION ALL '.join(checks)}; CREATE TABLE runs AS {' UNION ALL '.join(runs)}"
-        )
+        unusual = self._scan(list(raw.values()))
+        if unusual:
+            for name, path in raw.items():
+                if str(path) in unusual:
+                    lines, broken = read_file(path)
+                    self.broken += broken
+                    raw[name] = self._written(lines, self._files.index(name) * _FILE)
+            unusual = self._scan(list(raw.values()))
+        self._make_tables({**self._compacted, **raw}, unusual)
         self._check_runs({run_of(name) for name in self._files} | examined.runs)
+
+    def _written(self, lines: Sequence[Line], first: int) -> Path:
+        """Keep lines as objects, the first at the place `first`, and write a file for the tables to read instead."""
+        self._objects |= dict(enumerate(lines, start=first))
+        path = Path(self._stack.enter_context(tempfile.TemporaryDirectory())) / "lines.jsonl"
+        path.write_text("".join(f"{_columns_of(line)}\n" for line in lines), encoding="utf-8")
+        return path
+
+    def _scan(self, paths: Sequence[Path]) -> set[str]:
+        """Scan files of JSON lines; return those in which something isn't a whole line of this version."""
+        read_raw(self.connection, paths or [self._written((), 0)])
+        return unusual_paths(self.connection)
+
+    def _make_tables(self, places: Mapping[str, Path], unusual: Collection[str]) -> None:
+        """Make the tables of what was scanned, which is asked several times, and of what is compacted. `places` says
+        from where each file's lines are taken."""
+        if unusual:
+            raise UnusualEvidenceError("DuckDB can't read a line that Python may")
+        self.connection.execute(
+            "CREATE TABLE files AS "
+            "SELECT unnest(?::VARCHAR[]) AS path, unnest(?::VARCHAR[]) AS file, unnest(?::BIGINT[]) AS first",
+            [list(map(str, places.values())), list(places), [self._files.index(name) * _FILE for name in places]],
+        )
+        raw, packed = "FROM raw JOIN files USING (path) WHERE kind =", ""
+        if self._compacted:
+            packed = f"FROM {self._parquet()} AS one {_PLACED} WHERE kind ="
+
+        def both(values: str, kind: str) -> str:
+            return " UNION ALL ".join(f"SELECT {values} {source} '{kind}'" for source in (raw, packed) if source)
+
+        more = f" UNION ALL SELECT {_CHECK_VALUES} {packed} 'check'" if packed else ""
+        self.connection.execute(
+            f"CREATE TABLE raw_checks AS SELECT {_CHECK_VALUES} {raw} 'check'; "
+            f"CREATE VIEW checks AS SELECT * FROM raw_checks{more}; "
+            f"CREATE TABLE runs AS {both(_RUN_VALUES, 'run')}; CREATE TABLE ended AS {both('run_id', 'end')}; "
+            "DROP VIEW raw; DROP TABLE scanned"
+        )
 
     def _check_runs(self, runs: Collection[str]) -> None:
         """Raise `UnusualEvidenceError` if lines are of another run than their file, or of another origin than their
@@ -235,72 +228,11 @@ class EvidenceTable:
         if differing(line for line in self.lines(place for (place,) in twice).values() if isinstance(line, RunLine)):
             raise UnusualEvidenceError("two lines describe one run differently")
 
-    def _held(self, folder: Path) -> dict[Path, dict[str, int]]:
-        """The names that each Parquet file has lines of, and how many."""
-        import duckdb
-
-        found: dict[Path, dict[str, int]] = {}
-        for path in compacted_files(folder):
-            try:
-                found |= held(self.connection, [path])
-            except (duckdb.Error, OSError) as error:
-                raise no_evidence(path, error) from error
-        return found
-
     def _parquet(self, paths: Iterable[Path] = ()) -> str:
         """SQL for the rows of some Parquet files, of all that lines are taken from where none is named, each with
         its file as `part`."""
-        names = ", ".join(f"'{quoted(path)}'" for path in sorted(set(paths or self._compacted.values())))
+        names = ", ".join(map(quoted, sorted(set(paths or self._compacted.values()))))
         return f"read_parquet([{names}], hive_partitioning=false, union_by_name=true, filename='part')"
-
-    def _take_raw(self, raw: dict[str, Path]) -> None:
-        """Put the lines of JSON lines into tables: what was scanned once is asked several times."""
-        read_raw(self.connection, list(raw.values()))
-        unusual = unusual_paths(self.connection)
-        for path in raw.values():
-            if str(path) in unusual:
-                lines, broken = read_file(path)
-                self.broken += broken
-                self._take_objects(lines, self._files.index(path.name) * _FILE)
-            elif path.name in self.known:
-                first = self._files.index(path.name) * _FILE
-                self._objects |= dict(enumerate(self.known[path.name], start=first))
-        self.connection.execute(
-            "CREATE TABLE usual AS SELECT * FROM files WHERE path NOT IN (SELECT unnest(?::VARCHAR[]))",
-            [sorted(unusual)],
-        )
-        source = "FROM raw JOIN usual USING (path) WHERE kind ="
-        self.connection.execute(
-            f"CREATE TABLE raw_checks AS SELECT {_CHECK_VALUES} {source} 'check'; "
-            f"INSERT INTO own_runs BY NAME SELECT {_RUN_VALUES} {source} 'run'; "
-            f"INSERT INTO ended SELECT run_id {source} 'end'; "
-            "DROP VIEW raw; DROP TABLE scanned"
-        )
-
-    def _take_objects(self, lines: Iterable[Line], first: int) -> None:
-        """Put lines that are objects into the tables; the first has the place `first`."""
-        checks: list[dict[str, Any]] = []
-        runs: list[dict[str, Any]] = []
-        for place, line in enumerate(lines, start=first):
-            self._objects[place] = line
-            if isinstance(line, CheckLine):
-                checks.append({"place": place} | {name: getattr(line, name) for name in _CHECK_NAMES})
-            elif isinstance(line, RunLine):
-                plan = [{name: getattr(one, name) for name in PLAN_NAMES} for one in line.plan]
-                more = {"place": place, "versions": _json(dict(line.versions)), "plan": plan}
-                more["resumes"] = list(line.resumes)
-                runs.append(more | {name: getattr(line, name) for name in _RUN_NAMES})
-            elif isinstance(line, EndLine):
-                self.connection.execute("INSERT INTO ended VALUES (?)", [line.run_id])
-        self._insert("own_checks", _CHECKS, checks)
-        self._insert("own_runs", _RUNS, runs)
-
-    def _insert(self, table: str, columns: str, rows: Sequence[dict[str, Any]]) -> None:
-        for start in range(0, len(rows), _AT_ONCE):
-            self.connection.execute(
-                f"INSERT INTO {table} BY NAME SELECT one.* FROM (SELECT unnest(?::JSON::STRUCT({columns})[]) AS one)",
-                [_json(rows[start : start + _AT_ONCE])],
-            )
 
     def remove_checks(self, places: Sequence[int]) -> None:
         """Take the lines at some places out of `checks`, which is a table from then on."""
@@ -315,11 +247,8 @@ class EvidenceTable:
     def run_lines(self) -> dict[int, Line]:
         """The lines of all runs by place, as `lines` gives them. Runs of one machine that plan the same share it: a
         thousand plans of a thousand cells would fill memory."""
-        found: dict[int, Line] = {}
-        before: dict[tuple[str, str], list[object]] = {}
-        for line in self._run_lines():
-            found |= {place: _sharing(one, before) for place, one in line.items()}
-        return found
+        seen: dict[tuple[str, str], list[object]] = {}
+        return {place: _sharing(line, seen) for found in self._run_lines() for place, line in found.items()}
 
     def _run_lines(self) -> Iterator[dict[int, Line]]:
         if self._compacted:

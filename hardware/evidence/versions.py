@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from ..backends.factory import backend_class, class_of, known_targets, plugged_versions
@@ -18,7 +18,6 @@ from .revisions import (
     earlier_revisions,
     is_older,
     modified_parts,
-    part_words,
     parts_for,
     revision_of,
 )
@@ -167,35 +166,20 @@ def moved_versions(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str
 
 
 def _moved_part(part: str, before: str, now: str) -> str:
-    was = f"revision {before} of {part_words(part)}" if before != ABSENT else f"no revision of {part_words(part)}"
+    was = f"revision {before} of the {part}" if before != ABSENT else f"no revision of the {part}"
     return f"{was}, now {now}"
 
 
-def expiry_by_check(
-    cell: Cell, then: Mapping[str, str], now: Mapping[str, str], checks: Iterable[str]
-) -> dict[str, tuple[str, ...]]:
-    """Say for results of each check of a cell what has changed between the versions of a run and those of now."""
-    page = {BROWSER_OF_PAGE: then[BROWSER_OF_PAGE]} if BROWSER_OF_PAGE in then else {}
-    common = moved_versions(relevant_versions(cell, then) | page, relevant_versions(cell, now))
-    own = {check: _part_of_check(cell, now, check) for check in checks}
-    return {
-        check: tuple(dict.fromkeys((*common, *moved_versions(_part_of_check(cell, then, check), part))))
-        for check, part in own.items()
-    }
-
-
-def _part_of_check(cell: Cell, versions: Mapping[str, str], check: str) -> dict[str, str]:
-    found = _revisions(cell.target, versions, check, exports=False)
-    return {name: found[name] for name in (PREFIX + CHECK + check, "hwcompat") if name in found}
-
-
 def expiry_reasons(
-    cell: Cell, then: Mapping[str, str], now: Mapping[str, str], checks: Iterable[str] = ()
+    cell: Cell, then: Mapping[str, str], now: Mapping[str, str], checks: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Say what has changed between the versions of a run and those of now for a cell, with its checks where they are
     named."""
-    found = expiry_by_check(cell, then, now, ("", *checks))
-    return tuple(dict.fromkeys(reason for reasons in found.values() for reason in reasons))
+    page = {BROWSER_OF_PAGE: then[BROWSER_OF_PAGE]} if BROWSER_OF_PAGE in then else {}
+    found: list[str] = []
+    for check in checks or ("",):
+        found += moved_versions(relevant_versions(cell, then, check) | page, relevant_versions(cell, now, check))
+    return tuple(dict.fromkeys(found))
 
 
 def sealed_versions(cell: Cell, versions: Mapping[str, str], checks: Iterable[str]) -> dict[str, str]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import json
 import os
 import secrets
+import socket
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -19,6 +22,8 @@ from ..whole_file import is_in_use, mark_in_use
 from .record import EndLine, Line, to_dict
 from .redaction import redact_all
 from .seals import digests
+
+_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 
 def now() -> str:
@@ -30,6 +35,18 @@ def new_run_id() -> str:
     """A name for a run that sorts by time and that no other run has."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     return f"{stamp}-{secrets.token_hex(3)}"
+
+
+def machine_label() -> str:
+    """A name for this machine that tells nobody which it is: `machine-` and eight digits, a salted hash of the
+    system's own id and host name, the same in every run."""
+    found = [str(uuid.getnode()), socket.gethostname()]
+    for path in _IDS:
+        try:
+            found.append(path.read_text(encoding="ascii").strip())
+        except (OSError, UnicodeDecodeError):  # other systems, and containers, have none
+            continue
+    return f"machine-{hashlib.sha256(('hwcompat/' + '/'.join(found)).encode()).hexdigest()[:8]}"
 
 
 class EvidenceWriter:

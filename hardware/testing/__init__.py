@@ -4,29 +4,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .checkpoints import checkpoint_folder, load_checkpoint
-    from .graph_files import GraphTest, graph_file
-    from .model_test import ModelTest
-    from .own_module import OwnModuleTest, use_working_directory
-
-__all__ = [
-    "GraphTest",
-    "ModelTest",
-    "OwnModuleTest",
-    "checkpoint_folder",
-    "graph_file",
-    "load_checkpoint",
-    "use_working_directory",
-]
+    from .checkpoints import checkpoint_folder as checkpoint_folder
+    from .checkpoints import load_checkpoint as load_checkpoint
+    from .graph_files import GraphTest as GraphTest
+    from .graph_files import graph_file as graph_file
+    from .model_test import ModelTest as ModelTest
+    from .model_test import OwnModuleTest as OwnModuleTest
+    from .model_test import use_working_directory as use_working_directory
 
 _WHERE = {
     "GraphTest": "graph_files",
     "ModelTest": "model_test",
-    "OwnModuleTest": "own_module",
+    "OwnModuleTest": "model_test",
     "checkpoint_folder": "checkpoints",
     "graph_file": "graph_files",
     "load_checkpoint": "checkpoints",
-    "use_working_directory": "own_module",
+    "use_working_directory": "model_test",
 }
 
 

@@ -13,7 +13,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..backends.factory import resolve_target
 from ..cells import choose_cells
@@ -49,7 +48,13 @@ def read_bundle(root: Path) -> tuple[Carried, ...]:
         if plain["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"its schema_version is {plain['schema_version']!r}, not {SCHEMA_VERSION}")
         entries = [
-            (str(one["file"]), str(one["cell"]), dict(one["verdict"]), bool(one["required"]), _selection(one))
+            (
+                str(one["file"]),
+                str(one["cell"]),
+                dict(one["verdict"]),
+                bool(one["required"]),
+                dict(one.get("selection") or {}),
+            )
             for one in plain["suites"]
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -65,12 +70,6 @@ def read_bundle(root: Path) -> tuple[Carried, ...]:
             raise BrokenInput(f"{echo(path.name)} is not the suite of {echo(cell)}", fix="Unpack the bundle again.")
         carried.append(Carried(suite=suite, verdict=verdict, required=required, selection=selection))
     return tuple(carried)
-
-
-def _selection(entry: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How the device was chosen; None where it was named, and in bundles that were packed before they said so."""
-    selection = entry.get("selection")
-    return dict(selection) if selection is not None else None
 
 
 def missing_packages() -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ..process import die_with_parent, limit_memory
-from .full_disk import is_full_disk
+from .lines import is_full_disk
 from .pytest_environment import shield_pytest
 
 _SUITE_INI = Path(__file__).with_name("suite.ini")

@@ -5,6 +5,7 @@ OpenVINO's `Model.evaluate` is the code behind its constant folding, not one of 
 
 from __future__ import annotations
 
+import keyword
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from ..backends._onnx import COMPUTE
 from ..backends.base import coarsest
 from ..compare import Array, ReferenceNotFinite
 from ..errors import BrokenInput, ModelError, echo
+from .graph_weights import parts_of, weight_files
 
 INSTALL = "pip install -r requirements-onnx.txt"
 
@@ -56,6 +58,7 @@ class OnnxReference(GraphReference):
 
     def __init__(self, file: Path) -> None:
         try:
+            import onnx
             from onnx.reference import ReferenceEvaluator
         except ImportError as error:
             raise ModelError(
@@ -65,7 +68,7 @@ class OnnxReference(GraphReference):
         self.parameters = sum(
             math.prod(one.dims) for one in self._model.graph.initializer if one.data_type in _FLOATING
         )
-        chance = sorted({node.op_type for node in _nodes(self._model.graph)} & set(_RANDOM))
+        chance = sorted({node.op_type for node in parts_of(self._model.graph, onnx.NodeProto)} & set(_RANDOM))
         if chance:
             raise ModelError(
                 f"{echo(file.name)} gives another result each time it is run", why=f"it holds {chance[0]}"
@@ -158,8 +161,6 @@ def _checked(file: Path) -> Any:
                 why="a file of this kind ends at 2 GB",
                 fix="Save it with its weights as external data.",
             )
-        from .graph_weights import weight_files
-
         weight_files(file)
         onnx.checker.check_model(str(file))
         return onnx.load(str(file))
@@ -188,61 +189,30 @@ def _in_known_versions(model: Any) -> Any:
     return model
 
 
-def _nodes(graph: Any) -> list[Any]:
-    found = list(graph.node)
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                found += _nodes(inner)
-    return found
-
-
 def _widened(model: Any) -> Any:
     """A copy of the model in which every floating number, cast and type is float64."""
     import onnx
-
-    wide = onnx.ModelProto.FromString(model.SerializeToString())
-    _widen_graph(wide.graph)
-    for function in wide.functions:
-        for node in function.node:
-            _widen_node(node)
-    return wide
-
-
-def _widen_graph(graph: Any) -> None:
-    del graph.value_info[:]
-    for one in graph.initializer:
-        _widen_tensor(one)
-    for value in (*graph.input, *graph.output):
-        if value.type.tensor_type.elem_type in _FLOATING:
-            value.type.tensor_type.elem_type = _DOUBLE
-    for node in graph.node:
-        _widen_node(node)
-
-
-def _widen_node(node: Any) -> None:
     from onnx import helper, numpy_helper
 
-    for attribute in list(node.attribute):
-        if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in _FLOATING:
-            attribute.i = _DOUBLE
-        if attribute.HasField("t"):
-            _widen_tensor(attribute.t)
-        if node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
-            numbers = attribute.f if attribute.name == "value_float" else list(attribute.floats)
-            tensor = numpy_helper.from_array(np.asarray(numbers, dtype=np.float64))
-            node.attribute.remove(attribute)
-            node.attribute.append(helper.make_attribute("value", tensor))
-        for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-            _widen_graph(inner)
-
-
-def _widen_tensor(tensor: Any) -> None:
-    from onnx import numpy_helper
-
-    if tensor.data_type in _FLOATING:
-        name = tensor.name
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), name))
+    wide = onnx.ModelProto.FromString(model.SerializeToString())
+    for graph in parts_of(wide, onnx.GraphProto):
+        del graph.value_info[:]
+    for tensor in list(parts_of(wide, onnx.TensorProto)):
+        if tensor.data_type in _FLOATING:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
+    for kind in parts_of(wide, onnx.TypeProto.Tensor):
+        if kind.elem_type in _FLOATING:
+            kind.elem_type = _DOUBLE
+    for node in parts_of(wide, onnx.NodeProto):
+        for attribute in list(node.attribute):
+            if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in _FLOATING:
+                attribute.i = _DOUBLE
+            if node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+                numbers = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+                tensor = numpy_helper.from_array(np.asarray(numbers, dtype=np.float64))
+                node.attribute.remove(attribute)
+                node.attribute.append(helper.make_attribute("value", tensor))
+    return wide
 
 
 def dimension(axis: int, said: int | str) -> int | str:
@@ -251,14 +221,8 @@ def dimension(axis: int, said: int | str) -> int | str:
         return said
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in str(said or "")).strip("_").lower()
     if name.isidentifier():
-        return f"{name}_size" if name in ("seed", "random", "np") or _is_keyword(name) else name
+        return f"{name}_size" if name in ("seed", "random", "np") or keyword.iskeyword(name) else name
     return "batch" if axis == 0 else f"size_{axis}"
-
-
-def _is_keyword(name: str) -> bool:
-    import keyword
-
-    return keyword.iskeyword(name)
 
 
 _CARRIES = ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Expand", "Flatten", "Slice", "Clip")

@@ -34,7 +34,7 @@ def weight_files(file: Path) -> tuple[Path, ...]:
     from onnx.external_data_helper import uses_external_data
 
     model = onnx.load(str(file), load_external_data=False)
-    names = {_location(one) for one in _all_tensors(model) if uses_external_data(one)}
+    names = {_location(one) for one in parts_of(model, onnx.TensorProto) if uses_external_data(one)}
     if not all(isinstance(name, str) for name in names):  # protobuf gives bytes for what is no UTF-8
         raise BrokenInput(
             f"{echo(file.name)} names its weights in no text", fix="Save it again with its data beside it."
@@ -63,28 +63,11 @@ def _location(tensor: Any) -> str:
     return next((entry.value for entry in reversed(tensor.external_data) if entry.key == "location"), "")
 
 
-def _all_tensors(model: Any) -> Iterator[Any]:
-    """The constants of a model's graph, of its functions and of how it is trained: each may lie in another file."""
-    yield from _tensors(model.graph)
-    for function in model.functions:
-        yield from _tensors_of(function.node)
-    for training in model.training_info:
-        yield from _tensors(training.initialization)
-        yield from _tensors(training.algorithm)
-
-
-def _tensors(graph: Any) -> Iterator[Any]:
-    """The constants of a graph and of the graphs inside its nodes."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _tensors_of(graph.node)
-
-
-def _tensors_of(nodes: Any) -> Iterator[Any]:
-    for attribute in (one for node in nodes for one in node.attribute):
-        yield from (attribute.t, *attribute.tensors)
-        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-            yield from (sparse.values, sparse.indices)
-        for inner in (attribute.g, *attribute.graphs):
-            yield from _tensors(inner)
+def parts_of(message: Any, kind: Any) -> Iterator[Any]:
+    """Yield a message of protobuf and all that lies in it, as far as it is of a kind."""
+    if isinstance(message, kind):
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in (value,) if hasattr(value, "ListFields") else value:
+                yield from parts_of(part, kind)

@@ -30,7 +30,6 @@ from .reference import (
     float64_outputs,
     with_eager_experts,
 )
-from .rounded import exact_operators, rounded_results
 from .tolerances import rounding
 
 if TYPE_CHECKING:
@@ -72,6 +71,7 @@ class Settled:
     changed: bool
 
 
+@dataclass(kw_only=True)
 class HalfPrecision:
     """Passes of one model in one half precision, on the CPU.
 
@@ -79,23 +79,14 @@ class HalfPrecision:
     own choices; `limit` is the tolerance.
     """
 
-    def __init__(
-        self,
-        precision: str,
-        limit: float,
-        *,
-        exact: Callable[[], torch.nn.Module],
-        build: Callable[[], torch.nn.Module],
-        natural: Callable[[Mapping[str, Array]], Mapping[str, Array]],
-    ) -> None:
-        self._precision = precision
-        self._limit = limit
-        self._exact = exact
-        self._build = build
-        self._natural = natural
-        self._generation: Explained | None = None
-        self._rounding = 0.0
-        self._changed = False
+    precision: str
+    limit: float
+    exact: Callable[[], torch.nn.Module]
+    build: Callable[[], torch.nn.Module]
+    natural: Callable[[Mapping[str, Array]], Mapping[str, Array]]
+    _generation: Explained | None = None
+    _rounding: float = 0.0
+    _changed: bool = False
 
     # Passes without the target
 
@@ -104,11 +95,11 @@ class HalfPrecision:
     ) -> Explained | None:
         """None if rounding doesn't explain the choices, or if such a pass can't be made. `exact` runs a model in
         float64, `narrow` one in the precision."""
-        dtype = torch_dtype(self._precision)
+        dtype = torch_dtype(self.precision)
         try:
             with hold_choices(choices) as held:
-                first = exact(self._exact())
-            model = with_eager_experts(in_dtype(self._build(), dtype)).eval()
+                first = exact(self.exact())
+            model = with_eager_experts(in_dtype(self.build(), dtype)).eval()
             with hold_choices(choices) as near, exact_operators():
                 second = narrow(model)
             with hold_choices(choices) as nearer, rounded_results(dtype):
@@ -120,7 +111,7 @@ class HalfPrecision:
         return Explained(exact=first, narrow=second, wide=third, changed=held.changed)
 
     def _tensors(self, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
-        return to_tensors(inputs, "cpu", torch_dtype(self._precision))
+        return to_tensors(inputs, "cpu", torch_dtype(self.precision))
 
     def _outputs(self, got: Outputs) -> Explained | None:
         """The forward pass that gave `got`."""
@@ -158,7 +149,7 @@ class HalfPrecision:
         explained = self._outputs(got) if all(name in got.arrays for name in required) else None
         if explained is None:
             return None
-        natural = self._natural(got.inputs) if explained.changed else explained.exact
+        natural = self.natural(got.inputs) if explained.changed else explained.exact
         pairs = {}
         for name in (name for name in want.arrays if name in got.arrays):
             exact, wanted = explained.exact[name], want.arrays[name]
@@ -174,7 +165,7 @@ class HalfPrecision:
         explained = self._outputs(got)
         if explained is None:
             return None
-        moved = got.arrays[output] - (explained.exact[output] - self._natural(got.inputs)[output])
+        moved = got.arrays[output] - (explained.exact[output] - self.natural(got.inputs)[output])
         absolute = max(abs(float(moved[position]) - value) for position, value in recorded.items())
         radius = explained.radius(_of_one(output, got.masks))
         return self._settle([explained], {output: (absolute / scale, absolute, radius)})
@@ -229,10 +220,10 @@ class HalfPrecision:
         Of each output: the error relative to its scale and absolute, and how far rounding moves it.
         """
         used = {
-            name: radius if error > self._limit and radius >= rounding().least * self._limit else 0.0
+            name: radius if error > self.limit and radius >= rounding().least * self.limit else 0.0
             for name, (error, _, radius) in errors.items()
         }
-        if not max(used.values()) <= rounding().most * self._limit:
+        if not max(used.values()) <= rounding().most * self.limit:
             return None
         beyond = {name: max(0.0, error - used[name]) for name, (error, *_) in errors.items()}
         worst = max(beyond, key=lambda name: beyond[name])
@@ -261,13 +252,13 @@ class HalfPrecision:
         found = {}
         if self._changed:
             found[CHOICES] = (
-                f"scores lie closer together than {self._precision} rounds, and the target chose another expert or "
+                f"scores lie closer together than {self.precision} rounds, and the target chose another expert or "
                 "token than float64; the rest was compared under the same choices"
             )
         if self._rounding:
-            times = math.ceil(self._rounding / self._limit)
+            times = math.ceil(self._rounding / self.limit)
             found[ROUNDING] = (
-                f"{self._precision} alone moves a result by up to {times * self._limit:g} of its scale, with every "
+                f"{self.precision} alone moves a result by up to {times * self.limit:g} of its scale, with every "
                 "operator exact; what is beyond was compared"
             )
         self._rounding, self._changed = 0.0, False
@@ -278,3 +269,97 @@ def _of_one(
     name: str, masks: Mapping[str, Array]
 ) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Comparison]:
     return lambda got, want: compare({name: got[name]}, {name: want[name]}, masks=masks)
+
+
+# Passes whose operators are exact and round their results once: what half precision alone does to a model.
+#
+# No kernel of the target takes part. A model may be in the precision: then its operators get their inputs in float64,
+# and results keep the dtypes that the model's code asks for. Or it is in float64, and each result is rounded: then no
+# branch of the code for half precision takes part either, and what the code computes in float32 on purpose is rounded
+# too. What torch's own kernel adds up in the precision itself is added up so here.
+
+_KEPT = frozenset({"_to_copy", "clone", "detach", "alias", "lift_fresh", "empty_like", "contiguous"})
+"""Operators that compute nothing."""
+
+
+def exact_operators() -> Any:
+    """A mode in which torch's operators on narrow floating tensors of the CPU compute in float64 and round once."""
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    narrow = (torch.bfloat16, torch.float16, torch.float32)
+
+    def wide(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dtype in narrow:
+            return value.double()
+        return torch.float64 if value in narrow else value
+
+    def compute(func: Any, args: Any, kwargs: Any) -> Any:
+        real = func(*args, **kwargs)
+        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        computes = isinstance(real, torch.Tensor | tuple | list) and any(one.dtype in narrow for one in tensors)
+        if not computes or func.is_view or func._schema.is_mutable or func.overloadpacket.__name__ in _KEPT:
+            return real
+        try:
+            exact = func(*tree_map(wide, args), **tree_map(wide, kwargs))
+        except (RuntimeError, NotImplementedError, TypeError):  # it has no float64
+            return real
+        if isinstance(real, torch.Tensor):
+            return exact.to(real.dtype)
+        made = [a.to(b.dtype) if isinstance(b, torch.Tensor) else b for a, b in zip(exact, real, strict=True)]
+        return type(real)(_with_coarse_sums(func, args, made, lambda sums: sums.to(args[0].dtype)))
+
+    return _mode(compute)
+
+
+def rounded_results(dtype: Any) -> Any:
+    """A mode in which each result in float64 is rounded to a narrow dtype."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    largest = torch.finfo(dtype).max
+
+    def rounded(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dtype != torch.float64:
+            return value
+        return torch.where(value.abs() <= largest, value.to(dtype).double(), value)  # a mask's number stays
+
+    def compute(func: Any, args: Any, kwargs: Any) -> Any:
+        real = func(*args, **kwargs)
+        if func.is_view or func.overloadpacket.__name__ in _KEPT:
+            return real
+        if func._schema.is_mutable:
+            return real.copy_(rounded(real)) if isinstance(real, torch.Tensor) else real
+        if not isinstance(real, tuple | list):
+            return rounded(real)
+        return type(real)(_with_coarse_sums(func, args, [tree_map(rounded, one) for one in real], rounded))
+
+    return _mode(compute)
+
+
+def _mode(compute: Any) -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Computing(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return compute(func, args, kwargs or {})
+
+    return Computing()
+
+
+def _with_coarse_sums(func: Any, args: Any, made: list[Any], rounded: Any) -> list[Any]:
+    """The results of an operator, of which the gradients of a layer norm's weight and bias are added up over all
+    positions in the precision itself, as torch's CPU kernel does: of 1,500 positions, the last ones are added to a
+    number that is too coarse for them."""
+    if func.overloadpacket.__name__ != "native_layer_norm_backward":
+        return made
+    gradient, given, shape, mean, scale = args[:5]
+    rows = gradient.double().reshape(-1, *shape)
+    normed = ((given.double() - mean.double()) * scale.double()).reshape(-1, *shape)
+    for place, terms in ((1, rounded(rows * normed)), (2, rounded(rows))):
+        if made[place] is not None:
+            added = terms[0]
+            for term in terms[1:]:
+                added = rounded(added + term)
+            made[place] = added
+    return made

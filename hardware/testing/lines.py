@@ -1,13 +1,22 @@
-"""Builds check lines: what a suite says of itself goes into each, whoever writes it."""
+"""Builds check lines: what a suite says of itself goes into each, whoever writes it, and says when none can be."""
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from ..changes import CHANGED, current_changes
+from ..errors import OutputError
 from ..evidence.record import EDITED, OUTDATED, CheckLine, Origin, Outcome
 from ..evidence.writer import now
 from .suite_file import SuiteFile
+
+DISK_FULL = "disk_full"
+"""The error type of what ended because nothing could be written any more: that says nothing of a model or device."""
+
+_NUMBERS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+_SIGNS = ("no space left on device", "disk quota exceeded", "read-only file system", "(os error 27)", "(os error 28)")
+"""How libraries say it that raise an exception of their own; the last two are Rust's words for these numbers."""
 
 
 def line_for(suite: SuiteFile, run_id: str, check: str, outcome: Outcome, **facts: Any) -> CheckLine:
@@ -47,3 +56,19 @@ def line_for(suite: SuiteFile, run_id: str, check: str, outcome: Outcome, **fact
         origin=Origin.CHANGED if changed else Origin.HWCOMPAT,
         **given,
     )
+
+
+def is_full_disk(error: BaseException | None) -> bool:
+    """Whether an exception, or one that led to it, says that a disk is full or must not be written to.
+
+    An assertion never does, whatever its text: it compared something.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen and not isinstance(error, AssertionError):
+        seen.add(id(error))
+        if isinstance(error, OutputError) or (isinstance(error, OSError) and error.errno in _NUMBERS):
+            return True
+        if any(sign in str(error).lower() for sign in _SIGNS):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False

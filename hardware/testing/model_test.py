@@ -3,7 +3,10 @@ reference, and remembers what each check measured."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,11 +29,18 @@ from .changed_model import load, with_attention
 from .choices import Choice
 from .half_precision import HalfPrecision
 from .loud_weights import fill
-from .measurement import Ambiguous, Measurement, Outputs, absolute_error, comparison_of
+from .measurement import (
+    Ambiguous,
+    Measurement,
+    Outputs,
+    absolute_error,
+    are_undecided,
+    comparison_of,
+    with_whole_numbers_of,
+)
 from .more_checks import MoreChecks
 from .passes import WatchedPasses
 from .tolerances import NO_CONDITIONS, tolerance_for
-from .whole_numbers import are_undecided, with_whole_numbers_of
 
 if TYPE_CHECKING:
     import torch
@@ -241,8 +251,8 @@ class ModelTest(MoreChecks):
     @cached_property
     def _half(self) -> HalfPrecision:
         return HalfPrecision(
-            self.cell.precision,
-            self._product_tolerance,
+            precision=self.cell.precision,
+            limit=self._product_tolerance,
             exact=lambda: self._reference_model,
             build=self._build,
             natural=lambda inputs: self.reference(inputs).arrays,
@@ -352,3 +362,28 @@ class ModelTest(MoreChecks):
             "subject": str(self.subject),
             "conditions": self._conditions(loaded),
         }
+
+
+class OwnModuleTest(ModelTest):
+    """A `ModelTest` of a user's own module; the same calls.
+
+    A reference is kept for the state of all code that was imported from the working directory: the module may
+    compute with functions of any of its files.
+    """
+
+    @cached_property
+    def _identity(self) -> str:
+        here = Path.cwd()
+        digest = hashlib.sha256(super()._identity.encode())
+        files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        for file in sorted(Path(name) for name in files if name):
+            if file.is_relative_to(here) and "site-packages" not in file.parts and file.is_file():
+                digest.update(file.read_bytes())
+        return digest.hexdigest()
+
+
+def use_working_directory() -> None:
+    """Let modules be imported from the working directory, after everything that is installed."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
+import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..backends._torch import TorchRunnable
 from ..backends.base import STEPS, Generation, Runnable
-from ..compare import Array, Comparison, compare, compare_gradients, is_meant, not_finite
+from ..compare import Array, Comparison, compare, compare_gradients, is_meant, not_finite, scale_of
 from ..evidence.record import Stage
+from ..model.decoding import told_of_each_token
+from ..system.memory import read_memory
 from . import reference
 from .choices import Choice, observe_choices
 from .half_precision import HALF, HalfPrecision, Settled
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs, absolute_error, comparison_of
-from .replay import replay_inputs
-from .room import require_room
-from .tokens import different_tokens
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from ..cell import Cell
     from ..target import Target
+
+_GIB = 2**30
 
 
 class MoreChecks:
@@ -193,3 +196,91 @@ class MoreChecks:
         kept = slice(-steps, None) if self.generates == "seq2seq" else slice(-steps - 1, -1)
         whole = self.reference(replay_inputs(self.inputs, generated, self.generates))
         return self._logits_error(generated, whole.arrays["logits"][:, kept])
+
+
+# Memory that may still be taken, asked before something large is begun
+
+
+def room_left() -> int:
+    """Bytes that are available on this machine, at most what the limit of this process leaves.
+
+    Raises `NotApplicable` where nothing tells.
+    """
+    available = read_memory().available_bytes
+    if available is None:
+        raise NotApplicable("how much memory is free can't be read here")
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return available if limit == resource.RLIM_INFINITY else max(0, min(available, limit - _data_bytes()))
+
+
+def require_room(needed: int, purpose: str) -> None:
+    """Raise `NotApplicable`, with both figures, where `purpose` needs more bytes than there are."""
+    room = room_left()
+    if needed > room:
+        raise NotApplicable(f"{purpose} takes {needed / _GIB:.1f} GiB, and {room / _GIB:.1f} GiB are free")
+
+
+def _data_bytes() -> int:
+    """What counts towards the limit already; 0 where the system doesn't tell."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):  # not Linux: then there is no limit of the runner's either
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData:")), 0)
+
+
+# Decoded tokens
+
+
+def different_tokens(got: Generation, want: Generation, tolerance: float) -> list[str]:
+    """Where `got` first chose another token than `want`, which float64 decoded, in words: one for each row.
+
+    Raises `Ambiguous` where they part only at steps at which float64 found the two tokens closer together than the
+    tolerance: either choice is right there.
+    """
+    if got.tokens.shape != want.tokens.shape:
+        return [f"tokens of shape {got.tokens.shape}, float64's {want.tokens.shape}"]
+    if not is_meant(got.logits):
+        return ["logits that are no numbers"]
+    different = got.tokens != want.tokens
+    scale = scale_of(want.logits)
+    found = []
+    for row in np.flatnonzero(different.any(axis=1)):
+        step = int(np.flatnonzero(different[row])[0])
+        chosen, right = int(got.tokens[row, step]), int(want.tokens[row, step])
+        if not (want.logits[row, step, right] - want.logits[row, step, chosen]) / scale <= 2 * tolerance:
+            found.append(f"row {row}, step {step}: token {chosen}, float64's {right}")
+    if different.any() and not found:
+        raise Ambiguous("tokens differ where float64's logits of both are closer together than the tolerance")
+    return found
+
+
+def replay_inputs(given: Mapping[str, Array], generated: Generation, generates: str) -> dict[str, Array]:
+    """The inputs of a pass over the prompt and what was decoded from it; `generates` is `seq2seq` or `causal`.
+
+    What is told of each token, as its type, is told of new ones as of the last.
+    """
+    tokens = generated.tokens
+    if generates == "seq2seq":
+        decoder = np.concatenate([generated.start, tokens[:, :-1]], axis=1)
+        kept = {name: value for name, value in given.items() if not name.startswith("decoder_")}
+        return {**kept, "decoder_input_ids": decoder}
+    inputs: dict[str, Array] = dict(given)
+    inputs["input_ids"] = np.concatenate([generated.start, tokens], axis=1)
+    if "attention_mask" in inputs:
+        mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
+        inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
+    for name in _by_token(given):
+        behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
+        inputs[name] = np.pad(inputs[name], behind, mode="edge")
+    if "position_ids" in inputs:
+        first = int(inputs["position_ids"].min())  # some count from behind the padding token
+        inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0) + first
+    return inputs
+
+
+def _by_token(given: Mapping[str, Array]) -> list[str]:
+    """The inputs that tell something of each token of the text, (batch, length, ...)."""
+    text = given["input_ids"].shape
+    whole = [name for name, value in given.items() if value.dtype.kind == "i"]
+    return [name for name in whole if told_of_each_token(name, given[name].shape, text)]

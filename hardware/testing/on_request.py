@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HwCompatError, UsageError
-from ..evidence.machine import machine_label
 from ..evidence.versions import versions_of
+from ..evidence.writer import machine_label
 from ..plain_text import one_line
 from .checkpoints import CHECKPOINTS_VARIABLE
 from .devices import DEVICES_VARIABLE
@@ -29,8 +29,6 @@ from .session import run_session
 if TYPE_CHECKING:
     from ..detection import HardwareInfo
     from .suite_file import Carried
-
-_PIECE = 1 << 16
 
 
 def answer_requests(carried: Sequence[Carried], missing: Sequence[str]) -> int:
@@ -120,10 +118,9 @@ def _requests(descriptor: int) -> Iterator[Any]:
 
 
 def _listen(descriptor: int, heard: queue.SimpleQueue[bytes | None]) -> None:
-    rest = b""
-    while piece := os.read(descriptor, _PIECE):
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            heard.put(line)
+    with os.fdopen(descriptor, "rb") as requests:
+        for line in requests:
+            if line.endswith(b"\n"):  # else whoever asked is gone in the middle of it
+                heard.put(line)
     heard.put(None)
     os.kill(os.getpid(), signal.SIGTERM)

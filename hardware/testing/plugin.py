@@ -28,9 +28,9 @@ from ..evidence.writer import EvidenceWriter, new_run_id, now
 from ..out_of_memory import is_out_of_memory
 from ..own_commands import as_runnable
 from ..paths import DEFAULT_EVIDENCE
-from . import full_disk, recording
+from . import recording
 from .beside import strange_conftests, unknown_plugins
-from .lines import line_for
+from .lines import DISK_FULL, is_full_disk, line_for
 from .measurement import Ambiguous, Measurement, NotApplicable
 from .model_test import ModelTest
 from .suite_file import SuiteFile, read_suite
@@ -66,8 +66,8 @@ def classify_error(error: BaseException, check: str, measured: Measurement) -> t
         return Outcome.SKIPPED, "not_applicable"
     if isinstance(error, pytest.skip.Exception):
         return Outcome.SKIPPED, "skipped"
-    if full_disk.is_full_disk(error):
-        return Outcome.NOT_RUN, full_disk.ERROR_TYPE
+    if is_full_disk(error):
+        return Outcome.NOT_RUN, DISK_FULL
     if is_out_of_memory(error):
         return Outcome.OUT_OF_MEMORY, "out_of_memory"
     error_type = _error_type(error, check, measured)
@@ -149,8 +149,8 @@ class Recorder:
 
     def _open_run(self, suites: Sequence[SuiteFile]) -> None:
         from ..detection import detect
-        from ..evidence.machine import machine_label
         from ..evidence.versions import versions_of
+        from ..evidence.writer import machine_label
 
         named = os.environ.get(EVIDENCE_VARIABLE, str(DEFAULT_EVIDENCE))
         if "://" in named:  # as a path it would be a folder called `s3:`
@@ -292,7 +292,7 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)  # others write what it was, where nothing can be written
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        if full_disk.is_full_disk(excinfo.value):
+        if is_full_disk(excinfo.value):
             self._on_full_disk(excinfo.value)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

@@ -9,9 +9,7 @@ import importlib
 import inspect
 import json
 import math
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +24,7 @@ from ..compare import ReferenceNotFinite, is_meant
 from ..model.calls import forward
 from ..model.decoding import greedy
 from ..model.tensors import to_arrays, to_tensors
+from ..whole_file import write_whole
 from .attributes import attributes_of
 from .checkpoints import revision_of
 from .widened import widen
@@ -318,18 +317,12 @@ class ReferenceStore:
 
     def put(self, identity: str, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
         """Keep outputs; the file appears whole or not at all."""
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
-        handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
-        os.close(handle)
         # Not ascontiguousarray, which makes an array of one element of a single number.
         arrays = {key: np.asarray(value, order="C") for key, value in outputs.items()}
-        try:
-            save_file(arrays, name, metadata={"identity": identity, "checksum": digest_of(arrays)})
-            os.replace(name, self._path(identity, inputs))
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        facts = {"identity": identity, "checksum": digest_of(arrays)}
+        write_whole(self._path(identity, inputs), save(arrays, metadata=facts), mode=0o600)
 
 
 def digest_of(arrays: Mapping[str, Array]) -> str:

@@ -15,16 +15,16 @@ from typing import Any
 
 from ..backends.factory import backend_class
 from ..errors import OutputError
-from ..evidence.record import CheckLine, RunLine
-from ..evidence.store import FileReader
+from ..evidence.error_types import current_name
+from ..evidence.record import CheckLine, Outcome, RunLine, Stage
+from ..evidence.store import lines_by_cell, read_file, read_run
 from ..evidence.writer import EvidenceWriter
 from ..system.cpu import usable_cores
 from ..target import Target
-from .accounts import account_for, close, settle
 from .child import ChildTask
 from .device_state import DeviceState, Probe, Probed
 from .devices import requested_device
-from .full_disk import is_full_disk
+from .lines import DISK_FULL, is_full_disk, line_for
 from .progress import Progress
 from .schedule import Group, groups_of, next_group, threads_for
 from .suite_file import SuiteFile
@@ -71,10 +71,9 @@ def run_suites(
     jobs: int = 1,
     pytest_arguments: Sequence[str] = (),
     progress: Progress = _UNHEARD,
-    reader: FileReader | None = None,
 ) -> Counter[str]:
     """Write the plan, run every suite in a child, `jobs` of them at a time, and write the end. Returns counts by
-    outcome. `reader` keeps the lines that are read on the way.
+    outcome.
 
     An interruption ends all children, is recorded for what it cut off, and is raised again as `KeyboardInterrupt`.
     """
@@ -82,7 +81,6 @@ def run_suites(
     progress.planned(len(suites))
     present = _without_missing(suites, writer, progress)
     reason = "aborted"
-    reader = reader or FileReader()
     with terminate_interrupts():
         try:
             with tempfile.TemporaryDirectory(prefix="hwcompat-", ignore_cleanup_errors=True) as folder:
@@ -100,7 +98,7 @@ def run_suites(
                     pytest_arguments=tuple(pytest_arguments),
                     threads=threads_for(jobs, usable_cores(), os.environ.get("OMP_NUM_THREADS", "")),
                 )
-                _Loop(task, present, writer, reader, jobs=jobs, limits=limits, progress=progress).run()
+                _Loop(task=task, suites=present, writer=writer, jobs=jobs, limits=limits, progress=progress).run()
             reason = "finished"
         except KeyboardInterrupt:
             reason = "interrupted"
@@ -112,7 +110,7 @@ def run_suites(
         finally:
             progress.closed()
             gc.unfreeze()  # what was imported before a second run of suites is freed at the end like anything else
-            counts = settle(writer, suites, reason, reader)
+            counts = settle(writer, suites, reason)
             writer.end(reason, counts, run.resumes)
     return counts
 
@@ -172,30 +170,23 @@ class _Working:
     probe: Probe | None = None
 
 
+@dataclass(kw_only=True)
 class _Loop:
     """One parent over its children: starts what may start, hears what they say, accounts for what has ended."""
 
-    def __init__(
-        self,
-        task: ChildTask,
-        suites: Sequence[SuiteFile],
-        writer: EvidenceWriter,
-        reader: FileReader,
-        *,
-        jobs: int,
-        limits: Limits,
-        progress: Progress,
-    ) -> None:
-        self.task = task
-        self.reader = reader
-        self.writer = writer
-        self.jobs = jobs
-        self.limits = limits
-        self.progress = progress
-        self.waiting = groups_of(suites, {t for t in {suite.cell.target for suite in suites} if may_fork(t)})
-        self.working: list[_Working] = []
-        self.lost: dict[Target, str] = {}
-        self.started = 0
+    task: ChildTask
+    suites: Sequence[SuiteFile]
+    writer: EvidenceWriter
+    jobs: int
+    limits: Limits
+    progress: Progress
+    working: list[_Working] = field(default_factory=list)
+    lost: dict[Target, str] = field(default_factory=dict)
+    started: int = 0
+
+    def __post_init__(self) -> None:
+        targets = {suite.cell.target for suite in self.suites}
+        self.waiting = groups_of(self.suites, {target for target in targets if may_fork(target)})
 
     def run(self) -> None:
         """Return when every suite has ended; whatever ends it earlier ends all children."""
@@ -271,8 +262,93 @@ class _Loop:
     def _account(self, one: _Working, ending: Ending, device: Probed) -> None:
         suite = one.group.suites[ending.number]
         selected = bool(self.task.pytest_arguments)
-        lines = account_for(suite, one.watch.pid, ending, device, self.writer, self.reader, selected=selected)
+        lines = account_for(suite, one.watch.pid, ending, device, self.writer, selected=selected)
         self._tell(suite, lines)
 
     def _tell(self, suite: SuiteFile, lines: Sequence[CheckLine]) -> None:
         self.progress.ended(suite, Counter(line.outcome for line in lines))
+
+
+# What a child left open, its parent writes
+
+
+def account_for(
+    suite: SuiteFile,
+    pid: int,
+    ending: Ending,
+    device: Probed,
+    writer: EvidenceWriter,
+    *,
+    selected: bool,
+) -> list[CheckLine]:
+    """Write what the child `pid` left open of a suite, and return all its lines.
+
+    `device` is what became of the device where the suite broke down; `selected` where arguments for pytest may have
+    left checks out.
+    """
+    path = writer.folder / f"{writer.run_id}-{pid}.jsonl"
+    lines = [one for one in read_file(path)[0] if isinstance(one, CheckLine) and one.cell_id == suite.cell.id]
+    if ending.outcome is Outcome.NOT_RUN:
+        return [*lines, *close(suite, lines, writer, DISK_FULL, ending.message)]
+    if ending.outcome is not None and suite.checks:
+        lines = [*lines, _victim(suite, lines, ending, device, writer)]
+    if ending.outcome is not None:
+        error_type, reason = "not_reached", f"{ending.message} before it"
+    elif selected and ending.pytest_ran:
+        error_type, reason = "deselected", "the arguments for pytest left it out"
+    else:
+        error_type, reason = "not_reached", f"pytest did not run it: {ending.log[-300:]}"
+    return [*lines, *close(suite, lines, writer, error_type, reason)]
+
+
+def _victim(
+    suite: SuiteFile, lines: Sequence[CheckLine], ending: Ending, device: Probed, writer: EvidenceWriter
+) -> CheckLine:
+    """Write the line of the check that a child was at when it broke down.
+
+    Where every check has its line already, the last one is said to have ended badly as well.
+    """
+    done = {line.check_name for line in lines}
+    left = [check for check in suite.checks if check not in done]
+    victim = ending.running if ending.running in left or not left else left[0]
+    outcome = ending.outcome or Outcome.CRASHED
+    message = f"{ending.message}; {device.reason}" if device.reason else ending.message
+    line = line_for(
+        suite,
+        writer.run_id,
+        victim or suite.checks[-1],
+        outcome,
+        stage=Stage.RUN,
+        error_type=current_name(str(outcome)),
+        error_message=message,
+        traceback=ending.log,
+        actual_target=None if device.state is DeviceState.ABSENT else str(suite.cell.target),
+    )
+    writer.write(line)
+    return line
+
+
+def close(
+    suite: SuiteFile, lines: Sequence[CheckLine], writer: EvidenceWriter, error_type: str, reason: str
+) -> list[CheckLine]:
+    """Write `not_run` for each planned check that has no line among `lines`; returns what was written."""
+    done = {line.check_name for line in lines}
+    written = [
+        line_for(suite, writer.run_id, check, Outcome.NOT_RUN, error_type=error_type, error_message=reason)
+        for check in suite.checks
+        if check not in done
+    ]
+    for line in written:
+        writer.write(line)
+    return written
+
+
+def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
+    """Outcomes of all checks of this run; planned ones that have no line yet are closed with the reason."""
+    written = read_run(writer.folder, writer.run_id)
+    lines = [*written.checks, *written.other_checks]  # under a changed condition they are no measurement, and written
+    by_cell = lines_by_cell(lines)
+    error_type = "not_reached" if reason == "finished" else "interrupted"
+    for suite in suites:
+        lines += close(suite, by_cell.get(suite.cell.id, ()), writer, error_type, f"the run was {reason}")
+    return Counter(line.outcome for line in lines)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..changes import current_changes
 from ..detection import HardwareInfo
 from ..errors import NothingMatched, OutputError
-from ..evidence.machine import machine_label
 from ..evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine
-from ..evidence.store import FileReader
 from ..evidence.versions import versions_of
-from ..evidence.writer import EvidenceWriter, new_run_id, now
+from ..evidence.writer import EvidenceWriter, machine_label, new_run_id, now
 from .progress import Progress
 from .resume import Resumable, close_run, find_resumable
 from .runner import Limits, run_suites
@@ -23,13 +21,11 @@ from .suite_file import SuiteFile
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What came of a run: its id (an earlier one's if nothing was left to run), what was taken over, and what was
-    read of its evidence on the way."""
+    """What came of a run: its id (an earlier one's if nothing was left to run), and what was taken over."""
 
     run_id: str
     taken_over: Resumable
     interrupted: bool = False
-    reader: FileReader = field(default_factory=FileReader)
 
     def run_of(self, cell_id: str) -> str:
         """The run whose lines speak for a cell."""
@@ -93,7 +89,6 @@ def run_session(
         origin=Origin.CHANGED if current_changes().text else Origin.HWCOMPAT,
     )
     writer = EvidenceWriter(evidence, run.run_id)
-    reader = FileReader()
     interrupted = False
     try:
         run_suites(
@@ -102,17 +97,12 @@ def run_session(
             jobs=run.jobs,
             pytest_arguments=pytest_arguments,
             progress=progress or Progress(),
-            reader=reader,
         )
     except KeyboardInterrupt:
         interrupted = True
     finally:
         writer.close()
-    _require_there(writer)
-    return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted, reader=reader)
-
-
-def _require_there(writer: EvidenceWriter) -> None:
     if not writer.path.exists():
         why = f"{writer.path} was removed while it ran"
         raise OutputError(f"the evidence of run {writer.run_id} is gone", why=why)
+    return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted)

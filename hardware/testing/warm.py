@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 from ..backends.factory import backend_class, class_of
@@ -82,7 +83,8 @@ def _warm_pytest() -> None:
     """Run pytest once in this process: the first time costs seconds, and children inherit what it left."""
     import pytest
 
-    with tempfile.TemporaryDirectory() as folder, _silenced(), shielded():
+    unheard = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(unheard), redirect_stderr(unheard), shielded():
         empty = Path(folder) / "test_nothing.py"
         empty.write_text("def test_nothing():\n    assert True\n", encoding="utf-8")
         pytest.main([str(empty), "-c", str(Path(__file__).with_name("suite.ini")), f"--rootdir={folder}"])
@@ -100,27 +102,3 @@ def _hash_weights() -> None:
     for folder in named_folders():
         with suppress(BrokenInput, OSError):  # the suite itself will say what is wrong with it
             weights_hash(folder)
-
-
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """Standard output and error go nowhere, at the level of the file descriptors."""
-    _flush()
-    kept = [os.dup(1), os.dup(2)]
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
-        yield
-    finally:
-        _flush()  # what is still in a buffer would come out after all
-        for number, descriptor in zip((1, 2), kept, strict=True):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        os.close(nothing)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # none, or closed: then it holds nothing back
-            stream.flush()

@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     import torch
 
 
+_VIEWS = frozenset(
+    {"t", "transpose", "permute", "view", "unsqueeze", "squeeze", "select", "slice", "detach", "alias"}
+)
+"""Another look at the same weights: it stays narrow, so that what a backward pass keeps takes no memory."""
+
+_FRESH = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution", "native_layer_norm"})
+"""Operators whose results lie in memory of their own, so that the copies for them may be overwritten after."""
+
+
 def widen(model: torch.nn.Module) -> torch.nn.Module:
     """Make all floating parameters of `model` float64 to the eye, and its buffers in fact, in place.
 
@@ -42,7 +51,6 @@ def _wide_class() -> Any:
     from torch.utils._python_dispatch import return_and_correct_aliasing
     from torch.utils._pytree import tree_map
 
-    views, fresh = _views(), _fresh()
     scratch = _Scratch()
 
     class Wide(torch.Tensor):  # type: ignore[misc] # torch is Any to mypy
@@ -66,14 +74,15 @@ def _wide_class() -> Any:
         @classmethod
         def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             given = kwargs or {}
-            if func in views:
+            name = func.overloadpacket.__name__
+            if name in _VIEWS:
                 out = cls(func(args[0].narrow, *args[1:], **given))
                 return return_and_correct_aliasing(func, args, given, out)
-            if func is torch.ops.aten.embedding.default and isinstance(args[0], cls):
+            if name == "embedding" and isinstance(args[0], cls):
                 return func(args[0].narrow, *args[1:], **given).double()  # the rows that are meant, not the table
             if func._schema.is_mutable and any(isinstance(one, cls) for one in args[:1]):
                 raise RuntimeError(f"{func} would write into weights of the reference")
-            if func in fresh and not given:
+            if name in _FRESH and not given:
                 return func(*scratch.copies(args, cls))
             return func(*tree_map(_widened, args), **tree_map(_widened, given))
 
@@ -81,44 +90,6 @@ def _wide_class() -> Any:
         return value.narrow.double() if isinstance(value, Wide) else value
 
     return Wide
-
-
-def _views() -> frozenset[Any]:
-    """Another look at the same weights: it stays narrow, so that what a backward pass keeps takes no memory."""
-    import torch
-
-    aten = torch.ops.aten
-    return frozenset(
-        {
-            aten.t.default,
-            aten.transpose.int,
-            aten.permute.default,
-            aten.view.default,
-            aten.unsqueeze.default,
-            aten.squeeze.dim,
-            aten.select.int,
-            aten.slice.Tensor,
-            aten.detach.default,
-            aten.alias.default,
-        }
-    )
-
-
-def _fresh() -> frozenset[Any]:
-    """Operators whose results lie in memory of their own, so that the copies for them may be overwritten after."""
-    import torch
-
-    aten = torch.ops.aten
-    return frozenset(
-        {
-            aten.mm.default,
-            aten.addmm.default,
-            aten.bmm.default,
-            aten.baddbmm.default,
-            aten.convolution.default,
-            aten.native_layer_norm.default,
-        }
-    )
 
 
 class _Scratch:

@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hardware.evidence.history import History, PastRun
 from hardware.evidence.record import CheckLine
+from hardware.evidence.runs import History, PastRun
 
 from ..text import listed
 from .page import moment

@@ -21,8 +21,9 @@ from watched import Broke, Sentinel, limited, refused_or
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from hardware.errors import BrokenInput
-from hardware.evidence import kept, unpacked_size
-from hardware.evidence.compacted import compact, compacted_lines
+from hardware.evidence import kept
+from hardware.evidence import parquet as reading_parquet
+from hardware.evidence.compacted import compact
 from hardware.evidence.kept import read_kept
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
@@ -283,12 +284,12 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_parquet_bomb_is_refused_before_it_is_read(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacked_size, "LARGEST_TEXT", 200 << 20)  # or making one takes as long as reading it would
-    monkeypatch.setattr(unpacked_size, "MOST_ROWS", 100_000)
+    monkeypatch.setattr(reading_parquet, "LARGEST_TEXT", 200 << 20)  # or making one takes as long as reading it would
+    monkeypatch.setattr(reading_parquet, "MOST_ROWS", 100_000)
     parquet(place / "compacted-0.parquet", f"SELECT 'a.jsonl' AS file, {BOMBS[name]}")
     assert (place / "compacted-0.parquet").stat().st_size < 1_000_000
 
-    ways = (lambda: list(compacted_lines(place / "compacted-0.parquet")), lambda: read_latest(place))
+    ways = (lambda: list(reading_parquet.owned_lines(place)), lambda: read_latest(place))
 
     def read() -> list[str]:
         said = []
@@ -305,7 +306,7 @@ def test_what_was_compacted_here_is_read(place: Path) -> None:
     write(place, files())
     whole = read_folder(place)
     assert compact(place).files == 4
-    unpacked_size._checked.clear()
+    reading_parquet._checked.clear()
     assert read_folder(place).checks == whole.checks
     assert {line.evidence_id for line in read_latest(place).checks}
 

@@ -43,7 +43,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, set[str]]] = {
         "stress/report.py": {"simulated"},
     },
     "it is the name of a browser's API, which a worker or a page is asked for": {
-        "evidence/page_device.py": {"webgpu"},
+        "evidence/page_lines.py": {"webgpu"},
         "web_page/rendering.py": {"webgpu", "webnn"},
         "workers/browsers.py": {"webgpu"},
         "workers/web_worker.py": {"webgpu", "webnn"},

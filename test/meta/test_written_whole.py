@@ -20,12 +20,12 @@ MAY = {
     "hardware/export/tracing.py": "the same folder",
     "hardware/export/other_ways.py": "the same folder",
     "hardware/export/compressing.py": "a folder of work, renamed when it is whole",
-    "hardware/testing/reference.py": "a file of work, renamed when it is whole",
     "hwcompat/plugins/fleet/lab_remote.py": "it runs elsewhere and imports nothing of ours; it renames",
     # Temporary folders, which go with their process
     "hardware/backends/_saving.py": "a check's own temporary folder",
     "hardware/backends/_openvino_model.py": "a check's own temporary folder",
     "hardware/backends/_openvino_graph.py": "a check's own temporary folder",
+    "hardware/evidence/table.py": "a temporary folder, for DuckDB to scan",
     "hardware/testing/warm.py": "a temporary folder",
     "hardware/testing/child.py": "the logs of a child",
     "hwcompat/plugins/stress/child.py": "a pipe",

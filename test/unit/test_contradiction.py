@@ -16,7 +16,7 @@ from generators.compatibility.verdict import Level
 from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.evidence.compacted import compact
-from hardware.evidence.contradiction import contradiction
+from hardware.evidence.damage import contradiction
 from hardware.evidence.kept import read_kept
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import CheckLine, Line, Origin, Outcome, RunLine, Stage, to_dict

@@ -22,8 +22,7 @@ from hardware.testing.choices import (
     observe_choices,
     undecided,
 )
-from hardware.testing.half_precision import CHOICES, ROUNDING
-from hardware.testing.rounded import exact_operators, rounded_results
+from hardware.testing.half_precision import CHOICES, ROUNDING, exact_operators, rounded_results
 from hardware.testing.tolerances import rounding
 
 NUMBERS = ("matches_reference", "matches_recorded", "honours_mask")

@@ -16,9 +16,9 @@ from hardware.detection import detect
 from hardware.errors import BrokenInput, HwCompatError
 from hardware.evidence import latest, reduce
 from hardware.evidence.compacted import compact
-from hardware.evidence.history import LAST_RUNS
-from hardware.evidence.latest import SETUP, SILENT, Latest, read_latest
+from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import CheckLine, EndLine, Line, Origin, Outcome, PlannedCell, RunLine, to_dict
+from hardware.evidence.runs import LAST_RUNS
 from hardware.evidence.store import Evidence, read_folder, read_line, read_run
 from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
 from reports.formats.json import report_object
@@ -148,7 +148,7 @@ def test_what_a_later_run_replaces_is_left_out_before_it_is_an_object(tmp_path):
         lines = [check(f"r{day}", cell, name, day=day) for name in CHECKS]
         write(tmp_path, f"r{day}", run(f"r{day}", cell, day=day), *lines)
     with EvidenceTable(tmp_path) as table:
-        left = reduce.reduce_checks(table.connection, SILENT, SETUP)
+        left = reduce.reduce_checks(table.connection)
     assert {one.run_id for one in left} == {"r8"}
     assert len(left) == len(CHECKS)
 
@@ -189,7 +189,7 @@ def test_two_lines_of_one_run_keep_the_worse_one(tmp_path):
     assert [one.outcome for one in read_latest(tmp_path).checks if one.check_name == "builds"] == [Outcome.FAILED]
 
 
-@pytest.mark.parametrize("error_type", SETUP)
+@pytest.mark.parametrize("error_type", reduce.SETUP)
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.NOT_RUN])
 def test_a_mistake_of_the_set_up_hides_no_earlier_result(tmp_path, outcome, error_type):
     write(tmp_path, "r1", run("r1", BERT), check("r1", BERT))
@@ -276,8 +276,8 @@ def test_a_line_that_is_not_what_the_table_says_is_not_believed(changes):
     line = check("r1", "bert/fill-mask/cpu/float32")
     where = reduce.Place(cell_id=line.cell_id, check_name="builds", target="cpu", machine="here", planned=True)
     row = reduce.Reduced(place=0, run_id="r1", where=where, accelerator="A")
-    (placed,) = latest._placed({}, [row], {0: line})
-    assert placed.line == line
+    ((_, told),) = latest._placed({}, [row], {0: line})
+    assert told == line
     with pytest.raises(UnusualEvidenceError, match="the table"):
         list(latest._placed({}, [row], {0: replace(line, **changes)}))
 

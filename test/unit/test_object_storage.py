@@ -17,14 +17,13 @@ from made_runs import BERT, GPT2, a_run, lines_of, write
 
 import run_test_generation
 from hardware.errors import BrokenInput, OutputError, UsageError
-from hardware.evidence import object_store, unpacked_size
+from hardware.evidence import object_store, parquet
 from hardware.evidence.address import parse_address
+from hardware.evidence.bucket import mirror, publish
 from hardware.evidence.compacted import compact
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
-from hardware.evidence.mirror import mirror
 from hardware.evidence.object_store import ObjectStore, is_name
-from hardware.evidence.publish import publish
 from hardware.evidence.record import to_dict
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.writer import EvidenceWriter
@@ -286,14 +285,14 @@ def test_more_than_the_disk_holds_is_not_begun(folder, monkeypatch):
     publish(folder, PLACE)
     for path in PLACE.copy.glob("*.jsonl"):
         path.unlink()
-    monkeypatch.setattr("hardware.evidence.mirror._FREE", 1 << 60)
+    monkeypatch.setattr("hardware.evidence.bucket._FREE", 1 << 60)
     with pytest.raises(OutputError, match="free"):
         mirror(PLACE)
     assert not list(PLACE.copy.glob("*.jsonl"))
 
 
 def test_a_parquet_bomb_from_there_is_refused_before_it_is_read(tmp_path, bucket, monkeypatch):
-    monkeypatch.setattr(unpacked_size, "LARGEST_TEXT", 200 << 20)
+    monkeypatch.setattr(parquet, "LARGEST_TEXT", 200 << 20)
     path = tmp_path / "part-bomb.parquet"
     with duckdb.connect() as connection:
         rows = "'x-1.jsonl' AS file, i AS number, 'run' AS kind, repeat('a', 1000000) AS line FROM range(300) t(i)"

@@ -15,11 +15,11 @@ from made_runs import BERT, GPT2, a_run, write
 
 from generators.compatibility import judged
 from hardware.errors import BrokenInput
-from hardware.evidence import batches, compacted, joining, unpacked_size
+from hardware.evidence import compacted, parquet
 from hardware.evidence import table as evidence_table
-from hardware.evidence.compacted import compact, owned_lines
+from hardware.evidence.compacted import compact
 from hardware.evidence.latest import read_latest
-from hardware.evidence.partitions import compacted_files, partition_of
+from hardware.evidence.parquet import compacted_files, owned_lines, partition_of
 from hardware.evidence.record import EndLine, RunLine, to_dict
 from hardware.evidence.seals import digests
 from hardware.evidence.store import read_folder, read_run
@@ -89,7 +89,7 @@ def test_compacting_again_adds_and_joins_what_is_small(tmp_path):
 
 
 def test_what_is_large_is_joined_with_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(joining, "SMALL", 10)
+    monkeypatch.setattr(compacted, "SMALL", 10)
     for run_id in JANUARY:
         fill(tmp_path, (run_id,))
         compact(tmp_path)
@@ -98,12 +98,12 @@ def test_what_is_large_is_joined_with_nothing(tmp_path, monkeypatch):
 
 def test_a_part_holds_no_more_than_a_batch_and_each_run_as_a_whole(tmp_path, monkeypatch):
     fill(tmp_path)
-    monkeypatch.setattr(joining, "SMALL", 10)
+    monkeypatch.setattr(compacted, "SMALL", 10)
     size = sum(path.stat().st_size for path in tmp_path.glob(f"{JANUARY[0]}-*"))
     paths = sorted(tmp_path.glob("*.jsonl"))
-    some = [[path.name.rpartition("-")[0] for path in one] for one in batches.batches(paths, size * 2)]
+    some = [[path.name.rpartition("-")[0] for path in one] for one in compacted.batches(paths, size * 2)]
     assert some == [[JANUARY[0]] * 2 + [JANUARY[1]] * 2, [JANUARY[2]] * 2, [FEBRUARY[0]] * 2]
-    assert len(list(batches.batches(paths, 1))) == 4
+    assert len(list(compacted.batches(paths, 1))) == 4
 
 
 def test_a_run_is_read_from_its_month_alone(tmp_path, monkeypatch):
@@ -230,7 +230,6 @@ def test_copies_that_differ_are_not_mixed(tmp_path):
 _DIES = """
 import os, sys
 from pathlib import Path
-from hardware.evidence import joining
 from hardware.evidence.compacted import compact
 left = int(sys.argv[2])
 def watch(event, arguments):
@@ -287,7 +286,7 @@ def test_what_was_written_wrong_replaces_nothing(tmp_path, monkeypatch):
     def short(self: duckdb.DuckDBPyConnection, query: str, *more: object) -> object:
         return written(self, query.replace(" ORDER BY file, number)", " ORDER BY file, number LIMIT 3)"), *more)
 
-    monkeypatch.setattr(batches, "write_verified", _through(short))
+    monkeypatch.setattr(compacted, "_write_verified", _through(short))
     with pytest.raises(Exception, match="what was written isn't what was read"):
         compact(tmp_path)
     assert lines_of(tmp_path) == before
@@ -296,8 +295,8 @@ def test_what_was_written_wrong_replaces_nothing(tmp_path, monkeypatch):
 
 
 def _through(execute: Callable[..., object]) -> Callable[..., object]:
-    """`write_verified` over a connection whose statements go through `execute`."""
-    whole = batches.write_verified
+    """`_write_verified` over a connection whose statements go through `execute`."""
+    whole = compacted._write_verified
 
     class Connection:
         def __init__(self, own: duckdb.DuckDBPyConnection) -> None:
@@ -325,11 +324,11 @@ def test_verdicts_are_of_all_parts(tmp_path, monkeypatch):
 def test_bytes_that_were_looked_at_are_not_looked_at_again_and_others_are(tmp_path, monkeypatch):
     fill(tmp_path)
     compact(tmp_path)
-    unpacked_size._checked.clear()
-    monkeypatch.setattr(unpacked_size, "_wrong_with", lambda connection, path: f"looked at {Path(path).parent.name}")
+    parquet._checked.clear()
+    monkeypatch.setattr(parquet, "_wrong_with", lambda connection, path: f"looked at {Path(path).parent.name}")
     assert len(read_folder(tmp_path).runs) == 4
-    unpacked_size._checked.clear()
-    monkeypatch.setattr(unpacked_size, "LARGEST_TEXT", 1)  # other limits are another question
+    parquet._checked.clear()
+    monkeypatch.setattr(parquet, "LARGEST_TEXT", 1)  # other limits are another question
     with pytest.raises(BrokenInput, match="looked at month=2026-01"):
         read_folder(tmp_path)
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.evidence.history import History, PastRun
 from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.runs import History, PastRun
 from reports.cells import CellReport
 from reports.finding import Finding, Severity
 from reports.formats import report_text

@@ -10,8 +10,8 @@ import pytest
 from generators.derivation.derive import derive_checkpoint
 from generators.models.inputs import OTHER_DRAWS, make_inputs, other_draws
 from hardware.backends.base import STEPS
+from hardware.testing.more_checks import replay_inputs
 from hardware.testing.reference import as_reference, float64_generation, float64_outputs
-from hardware.testing.replay import replay_inputs
 
 transformers = pytest.importorskip("transformers")
 

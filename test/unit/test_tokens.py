@@ -7,7 +7,7 @@ import pytest
 
 from hardware.backends.base import Generation
 from hardware.testing.measurement import Ambiguous
-from hardware.testing.tokens import different_tokens
+from hardware.testing.more_checks import different_tokens
 
 LOGITS = np.random.default_rng(0).standard_normal((2, 3, 8))
 

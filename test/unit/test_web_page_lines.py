@@ -11,11 +11,11 @@ import pytest
 from made_page import Lines, adapter, context, edit, machine_of, made_page, merged, of, saved, written
 
 from hardware.errors import BrokenInput
-from hardware.evidence.machine import machine_label
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.pages import keep_seal
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import BROWSER_OF_PAGE
+from hardware.evidence.writer import machine_label
 
 REFERENCE = "matches_reference"
 

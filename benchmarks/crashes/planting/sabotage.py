@@ -67,10 +67,10 @@ def orphans() -> None:
 
 def silence() -> None:
     """Nobody writes what a child that died left open."""
-    from hardware.testing import accounts
+    from hardware.testing import runner
 
-    accounts._victim = lambda suite, lines, *_: lines[-1] if lines else None
-    accounts.close = lambda *_: []
+    runner._victim = lambda suite, lines, *_: lines[-1] if lines else None
+    runner.close = lambda *_: []
 
 
 SABOTAGES = {one.__name__: one for one in (buffered, half_files, orphans, silence)}

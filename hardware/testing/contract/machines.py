@@ -3,57 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ...errors import UsageError
-from ...machine import Library, Machine, Reading
+from ...machine import Reading
 from ...recording import INDEX, ReplayedMachine
-from ...software import HostInfo, TorchBuild
 
 
-class EmptyMachine(Machine):
+class EmptyMachine(ReplayedMachine):
     """A machine with an empty PCI bus and nothing else. It counts the programs that somebody wanted to run."""
 
     def __init__(self) -> None:
+        super().__init__(Path(__file__).with_name("empty"))
         self.started: list[tuple[str, ...]] = []
-
-    def text(self, path: str) -> str | None:
-        return None
-
-    def names(self, folder: str) -> tuple[str, ...] | None:
-        return () if folder in ("/sys/bus/pci/devices", "/sys/module", "/dev") else None
-
-    def link(self, path: str) -> str | None:
-        return None
-
-    def may_open(self, path: str) -> bool | None:
-        return None
-
-    def variable(self, name: str) -> str | None:
-        return None
 
     def run(self, *words: str, accept: int = 0) -> Reading[str]:
         self.started.append(words)
-        return Reading(value=None, reason=f"{words[0]} isn't installed")
-
-    def library(self, kind: type[Library]) -> Library:
-        return _Missing()
-
-    def host(self) -> HostInfo:
-        return HostInfo(system="Linux", release="6.1.0", machine="x86_64", python_version="3.12.0")
-
-    def packages(self) -> dict[str, str | None]:
-        return {}
-
-    def torch(self) -> TorchBuild:
-        return TorchBuild(reason="torch isn't installed")
-
-
-class _Missing(Library):
-    NAME = "missing"
-
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        return Reading(value=None, reason="the library isn't installed")
+        return super().run(*words, accept=accept)
 
 
 def recorded_machines(places: list[str]) -> dict[str, ReplayedMachine]:

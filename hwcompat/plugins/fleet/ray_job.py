@@ -15,17 +15,15 @@ from generators.suites.bundle import packed
 from hardware.changes import refuse_changes
 from hardware.detection import HardwareInfo
 from hardware.errors import BrokenInput, UsageError
-from hardware.evidence.machine import machine_label
 from hardware.evidence.record import CheckLine, RunLine
 from hardware.evidence.versions import versions_of
-from hardware.evidence.writer import EvidenceWriter, new_run_id, now
+from hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
 from hardware.expected_targets import node_resources
 from hardware.front_door import note
 from hardware.plain_text import one_line
 from hardware.system.cpu import usable_cores
-from hardware.testing.accounts import close
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
-from hardware.testing.runner import Limits, terminate_interrupts
+from hardware.testing.runner import Limits, close, terminate_interrupts
 from hardware.testing.schedule import groups_of
 from reports.progress_bar import progress_on
 

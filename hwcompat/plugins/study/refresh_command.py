@@ -12,9 +12,8 @@ import click
 from generators.options import Options
 from hardware.detection import detect
 from hardware.errors import BackendUnavailable, NothingMatched, UsageError
-from hardware.evidence.machine import machine_label
 from hardware.evidence.store import read_folder
-from hardware.evidence.writer import now
+from hardware.evidence.writer import machine_label, now
 from hardware.front_door import INTERRUPTED, note, terminal_width
 from hardware.plain_text import json_text, obeyed_by_none, one_line
 from reports.text import printable, text_table

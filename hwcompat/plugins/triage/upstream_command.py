@@ -22,10 +22,9 @@ from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
-from hardware.evidence.machine import machine_label
 from hardware.evidence.record import Origin, Outcome, RunLine, Subject
 from hardware.evidence.versions import versions_of
-from hardware.evidence.writer import EvidenceWriter, new_run_id, now
+from hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
 from hardware.front_door import INTERRUPTED, terminal_width
 from hardware.plain_text import one_line
 from hardware.target import Target

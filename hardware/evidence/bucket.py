@@ -1,12 +1,14 @@
-"""A copy of evidence that lies in object storage, so that one reader reads both.
+"""Evidence in object storage: a copy of what lies there, so that one reader reads both, and what is put there.
 
 Whole objects are copied, and only those that changed; the copy has what the place has and nothing else. Columns
 aren't read straight from the store: how much text a Parquet file comes to has to be known before it is read, and that
-takes all of it (measured in docs/EVIDENCE_AT_SCALE.md).
+takes all of it (measured in docs/EVIDENCE_AT_SCALE.md). What is there is never replaced by anything but its own
+continuation.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
@@ -15,12 +17,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..errors import BrokenInput, OutputError
+from ..errors import BrokenInput, OutputError, echo
 from ..plain_text import size_text
-from ..untrusted import read_json
+from ..untrusted import is_plain_file, read_bytes, read_json
 from ..whole_file import one_at_a_time, write_whole
 from .address import Address
-from .object_store import ChangedObjectError, Listing, ObjectStore, StoredObject
+from .columns import connected, unusual_paths
+from .compacted import ended_runs
+from .merge import LARGEST_MERGE, Lines, check_lines, whole_lines_of
+from .object_store import LARGEST_OBJECT, ChangedObjectError, Listing, ObjectStore, StoredObject, is_name
+from .parquet import compacted_files, examined_in, held, quoted, reading
+from .seals import run_of
+from .store import check_folder
 
 _INDEX = "copied.json"
 _LARGEST_INDEX = 64 * 1024 * 1024
@@ -164,3 +172,121 @@ def _read_index(folder: Path) -> dict[str, _Copied]:
 
 def _write_index(folder: Path, kept: Mapping[str, _Copied]) -> None:
     write_whole(folder / _INDEX, json.dumps({name: asdict(told) for name, told in sorted(kept.items())}))
+
+
+# Publishing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What became of each file: its name, and one of `put`, `longer` (it had grown), `known` (nothing new), `left`
+    with the reason."""
+
+    name: str
+    state: str
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Upload:
+    name: str
+    path: Path
+    size: int
+    before: StoredObject | None
+
+
+def publish(folder: Path, address: Address) -> tuple[Published, ...]:
+    """Put the files of a folder's finished runs, and its Parquet files, to a place, or none of them.
+
+    Lines that are new there are held against schema and plan, as when evidence is merged; each object is read back.
+    Files of runs that go on, and those that were changed, are left. Raises `BrokenInput` where something else lies
+    there under one of these names, or a file is no evidence; `OutputError`, `UsageError`.
+    """
+    check_folder(folder)
+    paths, left = _finished(folder)
+    paths |= {path.relative_to(folder).as_posix(): path for path in compacted_files(folder)}
+    for name in paths:
+        if not is_name(name):
+            raise BrokenInput(f"{echo(name)} is not the name of an evidence file", fix="Take it out of the folder.")
+    store = ObjectStore(address)
+    mirror(address, lambda name: name in paths, may_be_empty=True)
+    there = store.listing().found
+    uploads, known = [], []
+    for name, path in sorted(paths.items()):
+        state = _state(path, address.copy / name, name in there, address)
+        if state == "known":
+            known.append(Published(name=name, state="known"))
+        else:
+            uploads.append(_Upload(name=name, path=path, size=path.stat().st_size, before=there.get(name)))
+    _check(folder, uploads)
+    put = [_put(store, one) for one in uploads]
+    return (*known, *put, *left)
+
+
+def _finished(folder: Path) -> tuple[dict[str, Path], list[Published]]:
+    """The files of JSON lines that can be published, and those that are left."""
+    found = {path.name: path for path in sorted(folder.glob("*.jsonl")) if is_plain_file(path)}
+    refused = examined_in(folder, found).refused
+    ended = ended_runs(found.values())
+    left = []
+    for name, path in list(found.items()):
+        why = refused.get(name) or ("it is a link" if path.is_symlink() else "")
+        why = why or ("" if run_of(name) in ended else "its run has no end")
+        if why:
+            left.append(Published(name=name, state="left", why=why))
+            del found[name]
+    return found, left
+
+
+def _state(path: Path, copy: Path, is_there: bool, address: Address) -> str:
+    """Whether a file is new at a place, a continuation of what is there, or nothing new. Raises `BrokenInput`."""
+    if not is_there:
+        return "put"
+    if not copy.exists():
+        why = f"somebody put {path.name} there just now"
+        raise OutputError(f"{address} is written to by others", why=why, fix="Publish again.")
+    own, other = path.stat().st_size, copy.stat().st_size
+    length = min(own, other)
+    if _beginning(path, length) != _beginning(copy, length) or (path.suffix != ".jsonl" and own != other):
+        raise BrokenInput(
+            f"{echo(path.name)} is in {address} already and holds something else",
+            why="evidence is only ever appended to, so that one of the two was changed",
+        )
+    return "known" if own <= other else "longer"
+
+
+def _beginning(path: Path, length: int) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while length and (data := file.read(min(length, 1 << 20))):
+            found.update(data)
+            length -= len(data)
+    return found.hexdigest()
+
+
+def _check(folder: Path, uploads: list[_Upload]) -> None:
+    """Raise `BrokenInput` for what is no evidence. A run is looked at as a whole, as far as its files lie here."""
+    for run_id in sorted({run_of(one.name) for one in uploads if one.path.suffix == ".jsonl"}):
+        own = [path for path in sorted(folder.glob("*.jsonl")) if run_of(path.name) == run_id]
+        read: dict[str, Lines] = {path.name: whole_lines_of(path) for path in own}
+        cut = next((name for name, (_, _, is_cut) in read.items() if is_cut), None)
+        if cut is not None:
+            raise BrokenInput(f"{echo(cut)} is refused", why=f"its last line was cut off, though {run_id} has ended")
+        check_lines(read)
+    packed = [one.path for one in uploads if one.path.suffix != ".jsonl"]
+    with connected() as connection:
+        for path in held(connection, packed):
+            source = f"read_parquet({quoted(path)}, hive_partitioning=false)"
+            connection.execute(
+                f"CREATE OR REPLACE TEMP VIEW columns AS SELECT * EXCLUDE (line), file AS path FROM {source}"
+            )
+            with reading(path):
+                if unusual := unusual_paths(connection, "columns"):
+                    raise ValueError(f"{min(unusual)} has lines that are none of this version")
+
+
+def _put(store: ObjectStore, one: _Upload) -> Published:
+    longest = LARGEST_MERGE if one.path.suffix == ".jsonl" else LARGEST_OBJECT
+    data = read_bytes(one.path, longest=longest)[: one.size]
+    store.put(one.name, data, one.before)
+    return Published(name=one.name, state="longer" if one.before else "put")

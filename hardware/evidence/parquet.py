@@ -1,0 +1,267 @@
+"""Reading compacted evidence: Parquet in a folder itself, and in folders of the month in which its runs started.
+
+A file of JSON lines is in one Parquet file as a whole, and its name alone says in which month: who asks about one run
+opens nothing else. By target nothing is divided: a run has lines of many, and would be torn apart. How much text a
+file comes to is known before any of it is read: a few hundred kB can stand for hundreds of GB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BrokenInput, OutputError, echo
+from ..paths import cache_folder
+from ..plain_text import size_text
+from ..untrusted import is_plain_file, opened
+from ..whole_file import write_whole
+from .columns import COLUMNS, LONGEST_LINE, connected
+from .seals import Examined, Seal, as_end, examine, run_of
+
+if TYPE_CHECKING:
+    import duckdb
+
+SUFFIX = ".parquet"
+UNKNOWN = "month=unknown"
+"""Where files lie whose names tell no moment."""
+
+PARTITION = re.compile(r"month=(?:[0-9]{4}-(?:0[1-9]|1[0-2])|unknown)")
+_STARTED = re.compile(r"(?P<year>[0-9]{4})(?P<month>0[1-9]|1[0-2])[0-9]{2}T")
+
+PARQUET = "read_parquet(?, hive_partitioning=false)"
+"""What is in the file counts: a folder on the way to it that is called `kind=check` is no column."""
+
+MOST_ROWS = 20_000_000
+LARGEST_TEXT = 4 * 1024**3
+"""In bytes, of all columns that are read: a million lines come to a third of it."""
+
+_OWN = {"file": "VARCHAR", "number": "BIGINT", "line": "VARCHAR"}
+"""Without these nothing was compacted here; what else there is may be of another version."""
+
+_AT_ONCE = 64
+"""Lines that are fetched together: each may have 16 MiB."""
+
+_checked: set[tuple[str, int, int, int, int]] = set()
+
+
+def partition_of(name: str) -> str:
+    """The name of the folder that a file of evidence belongs to once it is compacted: `month=2026-11`."""
+    found = _STARTED.match(name)
+    return f"month={found['year']}-{found['month']}" if found else UNKNOWN
+
+
+def compacted_files(folder: Path, run_id: str = "") -> list[Path]:
+    """The Parquet files of a folder and of its months, by name; with `run_id` those that may hold that run's lines.
+
+    What is no regular file is left out, and so are links to folders.
+    """
+    months = [path for path in folder.glob("month=*") if PARTITION.fullmatch(path.name) and not path.is_symlink()]
+    if run_id:
+        months = [path for path in months if path.name == partition_of(run_id)]
+    found = [path for place in (folder, *months) for path in place.glob(f"*{SUFFIX}")]
+    return sorted(path for path in found if is_plain_file(path))
+
+
+def quoted(text: Path | str) -> str:
+    """A text or path in SQL, with its quotes."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise `BrokenInput` for a Parquet file that holds something else."""
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.Error, OSError, ValueError) as error:
+        why = str(error).splitlines()[0][:160]
+        fix = "Take it out of the folder."
+        raise BrokenInput(f"{echo(str(path))} is no compacted evidence", why=why, fix=fix) from error
+
+
+# What files hold
+
+
+def held(
+    connection: duckdb.DuckDBPyConnection, paths: Iterable[Path], run_id: str = ""
+) -> dict[Path, dict[str, int]]:
+    """The names of the files that each Parquet file has lines of, with how many; of one run, where it is named.
+
+    Raises `BrokenInput` where one is no evidence, or has lines of another month than its folder's.
+    """
+    # A condition that statistics of columns can be held against: names between `run-` and what follows on it.
+    where, values = ("WHERE file >= ? AND file < ?", [f"{run_id}-", f"{run_id}."]) if run_id else ("", [])
+    asked = f"SELECT file, count(*) FROM {PARQUET} {where} GROUP BY file"
+    found: dict[Path, dict[str, int]] = {}
+    for path in paths:
+        with reading(path):
+            _check_unpacked(connection, path)
+            rows = connection.execute(asked, [str(path), *values]).fetchall()
+        found[path] = {str(name): int(lines) for name, lines in rows}
+        wrong = next((name for name in found[path] if partition_of(name) != path.parent.name), None)
+        if wrong is not None and PARTITION.fullmatch(path.parent.name):
+            raise BrokenInput(
+                f"{echo(str(path))} lies in the wrong folder",
+                why=f"{echo(wrong)} is of {partition_of(wrong)}",
+                fix=f"Move it out of {path.parent.name}, into the folder of evidence itself.",
+            )
+    return found
+
+
+def owners(lines: Mapping[Path, Mapping[str, int]]) -> dict[str, Path]:
+    """Which Parquet file the lines of each name are taken from: where it stands in several, from the one that has
+    most of it, since evidence only grows; of two that have as much, the first by name."""
+    found: dict[str, Path] = {}
+    for path, names in lines.items():
+        for name, number in names.items():
+            if name not in found or number > lines[found[name]][name]:
+                found[name] = path
+    return found
+
+
+def owned_lines(folder: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]:
+    """The lines of a folder's Parquet files with the names of the files that they were in, by file and number; each
+    name's from one of them. Raises `BrokenInput`."""
+    paths = compacted_files(folder, run_id)
+    if not paths:  # as in a bundle, which reads its folder with the packages of the lab machine
+        return
+    with connected() as connection:
+        found = held(connection, paths, run_id)
+        owner = owners(found)
+        for path in paths:
+            yield from _lines_in(connection, path, [name for name in found[path] if owner[name] == path])
+
+
+def _lines_in(
+    connection: duckdb.DuckDBPyConnection, path: Path, names: Collection[str]
+) -> Iterator[tuple[str, bytes]]:
+    if not names:
+        return
+    with reading(path):
+        found = connection.execute(
+            f"SELECT file, line FROM {PARQUET} WHERE file >= ? AND file <= ? "
+            "AND file IN (SELECT unnest(?::VARCHAR[])) ORDER BY file, number",
+            [str(path), min(names), max(names), list(names)],
+        )
+        while rows := found.fetchmany(_AT_ONCE):
+            yield from ((str(name), str(line).encode()) for name, line in rows)
+
+
+def examined_in(folder: Path, files: Mapping[str, Path | bytes], run_id: str = "") -> Examined:
+    """Hold files of a folder against the ends of their runs, which may be compacted. Raises `BrokenInput`."""
+    paths = compacted_files(folder, run_id) if files else []
+    if not paths:
+        return examine(files)
+    with connected() as connection:
+        names = {name for own in held(connection, paths, run_id).values() for name in own}
+        seals = packed_seals(connection, paths, {run_of(name) for name in files})
+    return examine(files, packed=names, packed_seals=seals)
+
+
+def packed_seals(
+    connection: duckdb.DuckDBPyConnection, paths: Iterable[Path], run_ids: Collection[str]
+) -> list[Seal]:
+    """The seals in some Parquet files that tell of some runs: their own ends, and those of the runs that resume them.
+
+    Raises `BrokenInput`.
+    """
+    found = []
+    rows = f"FROM {PARQUET} WHERE kind ="
+    for path in paths if run_ids else ():
+        with reading(path):
+            resuming = connection.execute(
+                f"SELECT run_id, coalesce(resumes, []), started_at {rows} 'run' "
+                "AND (list_has_any(resumes, ?::VARCHAR[]) OR list_contains(?::VARCHAR[], run_id))",
+                [str(path), sorted(run_ids), sorted(run_ids)],
+            ).fetchall()
+            runs = {run_id: {"resumes": tuple(resumes), "began": began} for run_id, resumes, began in resuming}
+            ends = connection.execute(
+                f"SELECT run_id, file, line {rows} 'end' AND run_id IN (SELECT unnest(?::VARCHAR[]))",
+                [str(path), sorted({*run_ids, *runs})],
+            ).fetchall()
+        seals = ((run_id, Seal.of(file, as_end(str(line).encode()))) for run_id, file, line in ends)
+        found += [replace(seal, **runs.get(run_id, {})) for run_id, seal in seals if seal]
+    return found
+
+
+# How much text that is
+
+
+def _check_unpacked(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Raise `ValueError` for a Parquet file that isn't evidence, or whose text is more than memory holds.
+
+    Nothing of the text is copied: lengths alone are read. That takes half a second for 200,000 lines: what is kept in
+    the cache is which bytes were looked at under which limits. Raises `duckdb.Error` for what is no Parquet.
+    """
+    stamp = _stamp(path)
+    if stamp in _checked:
+        return
+    kept = _kept(path)
+    if kept is None or not kept.exists():
+        if wrong := _wrong_with(connection, str(path)):
+            raise ValueError(wrong)
+        if kept is not None and _stamp(path) == stamp:  # else other bytes were looked at than those that were hashed
+            with contextlib.suppress(OSError):
+                write_whole(kept, b"")
+    _checked.add(stamp)
+
+
+def _stamp(path: Path) -> tuple[str, int, int, int, int]:
+    told = path.stat()
+    return str(path), told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns
+
+
+def _kept(path: Path) -> Path | None:
+    """The file in the cache that says that these very bytes were looked at; None where there is no cache."""
+    limits = f"{MOST_ROWS} {LARGEST_TEXT} {LONGEST_LINE} {sorted(COLUMNS)} {sorted(_OWN)}"
+    try:
+        with opened(path) as file:
+            digest = hashlib.file_digest(file, "sha256")
+        digest.update(limits.encode())
+        return cache_folder("looked-at-parquet") / digest.hexdigest()
+    except (OSError, OutputError):
+        return None
+
+
+def _wrong_with(connection: duckdb.DuckDBPyConnection, path: str) -> str:
+    names = connection.execute(f"SELECT * FROM {PARQUET} LIMIT 0", [path]).description or []
+    kinds: dict[str, Any] = {name: kind for name, kind, *_ in names}
+    for name, kind in _OWN.items():
+        if str(kinds.get(name)) != kind:
+            return f"it has no column {name} of {kind}"
+    (rows,) = connection.execute("SELECT sum(num_rows) FROM parquet_file_metadata(?)", [path]).fetchone() or (0,)
+    if not 0 <= int(rows or 0) <= MOST_ROWS:
+        return f"it has more than {MOST_ROWS:,} lines"
+    read = [name for name in (*_OWN, *COLUMNS) if name in kinds]
+    try:
+        sizes = ", ".join(f"coalesce(sum({_length(name, kinds[name])}), 0)::HUGEINT" for name in read)
+    except KeyError as error:
+        return f"it has a column of {error.args[0]}"
+    (longest, *found) = connection.execute(
+        f"SELECT max(strlen(line)), {sizes} FROM {PARQUET}", [path]
+    ).fetchone() or (0,)
+    if (longest or 0) > LONGEST_LINE:
+        return f"it has a line of {size_text(longest)}"
+    total = sum(map(int, found))
+    return f"its text comes to {size_text(total)}" if total > LARGEST_TEXT else ""
+
+
+def _length(name: str, kind: Any, depth: int = 0) -> str:
+    """SQL for the length of what a column holds. Raises `KeyError` for a kind that evidence has none of."""
+    if kind.id in ("varchar", "json"):
+        return f"coalesce(strlen({name}::VARCHAR), 0)"
+    if kind.id == "list":
+        one = f"one_{depth}"
+        ((_, inner),) = kind.children
+        return f"coalesce(list_sum(list_transform({name}, lambda {one}: {_length(one, inner, depth + 1)} + 8)), 0)"
+    if kind.id == "struct":
+        return " + ".join(_length(f"{name}[{quoted(field)}]", inner, depth) for field, inner in kind.children)
+    if kind.id in ("bigint", "integer", "boolean", "double"):
+        return "8"
+    raise KeyError(str(kind.id))
