@@ -23,10 +23,10 @@ from hardware.backends.base import ModelSubject, Unsupported
 from hardware.compare import Array, compare
 from hardware.export.decoding import decoding_graphs
 from hardware.export.exported import Exported
-from hardware.export.positions import host_positions
 from hardware.export.tracing import Traceable, bare_forward, traceable
 from hardware.export.verification import STEPS, Proof, held_inputs
 from hardware.model.calls import forward
+from hardware.model.positions import host_positions
 from hardware.model.tensors import to_arrays, to_tensors
 from hardware.testing.loud_weights import fill
 from hardware.testing.reference import as_reference, float64_generation, float64_outputs, identity_of

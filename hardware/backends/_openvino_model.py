@@ -11,11 +11,11 @@ import numpy as np
 
 from ..evidence.record import Stage
 from ..export import Exported
+from ..export.decoding import decode
 from ..export.exported import ENCODER, EXPORTER, FORWARD, PROMPT, RESULT, STEP
 from ..export.exporter import openvino_names
-from ..export.graph_decoding import decode
-from ..export.positions import host_positions
 from ..model.outputs import ruled_out
+from ..model.positions import host_positions
 from .base import Generation, ModelSubject, Unsupported
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
 from ..export.compressing import in_float16, with_int8_weights_in
+from ..export.decoding import decode
 from ..export.exported import ONNX
-from ..export.graph_decoding import decode
 from ..export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
 from ..software_adapters import other_adapter
 from ._exported_runnable import ExportedRunnable

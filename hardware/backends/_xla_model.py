@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ..evidence.record import Stage
-from ..export.graph_decoding import Graph, decode
+from ..export.decoding import Graph, decode
 from ..export.program import INNER, Program, export_decoding, export_forward
 from ..model.calls import in_dtype, torch_dtype
 from ..model.outputs import ruled_out
@@ -126,7 +126,7 @@ class XLARunnable(Runnable):
                 for name, tensor in self._tensors(inputs).items()}  # fmt: skip
 
     def _tensors(self, inputs: Inputs) -> dict[str, torch.Tensor]:
-        from ..export.positions import host_positions
+        from ..model.positions import host_positions
 
         tensors = to_tensors(inputs, "cpu", self.dtype)
         return {**tensors, **host_positions(self.model, tensors)}

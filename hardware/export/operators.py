@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
-
-from .caches import replaced
+from unittest import mock
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ def convertible_operators() -> Iterator[None]:
             (torch, "nan_to_num", _without_nan),
             (torch.Tensor, "nan_to_num", _without_nan),
         ):
-            stack.enter_context(replaced(owner, name, value))
+            stack.enter_context(mock.patch.object(owner, name, value))
         stack.enter_context(unfolding_from_the_front())
         yield
 
@@ -295,8 +295,7 @@ def _without_nan(
     return tensor
 
 
-@contextlib.contextmanager
-def unfolding_from_the_front() -> Iterator[None]:
+def unfolding_from_the_front() -> AbstractContextManager[Any]:
     """For a while `unfold` counts its axis from the front, as converters do whatever they are told."""
     import torch
 
@@ -305,5 +304,4 @@ def unfolding_from_the_front() -> Iterator[None]:
     def unfold_from_the_front(tensor: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
         return unfold(tensor, dimension % tensor.dim(), size, step)
 
-    with replaced(torch.Tensor, "unfold", unfold_from_the_front):
-        yield
+    return mock.patch.object(torch.Tensor, "unfold", unfold_from_the_front)

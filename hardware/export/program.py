@@ -5,10 +5,10 @@ A program is held against the module that it was made of, on CPU and in the same
 
 from __future__ import annotations
 
-import copy
+import functools
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
 from ..model.types import Unsupported
-from .decoding import decoder_of, present, recorded_calls, slots
+from .decoding import compute_call, decoder_of, grown_axes, recorded_calls, tensors_in
 from .exported import PROMPT, STEP
-from .tracing import by_position, traceable_parts
+from .traceable import traceable_parts
+from .tracing import Compute, Tensors, by_position
 
 if TYPE_CHECKING:
     import torch
@@ -31,9 +32,6 @@ INNER = "model."
 
 LIMITS = {"float32": 1e-4, "bfloat16": 4e-2}
 """The same operators compute on both sides; half the tolerance of bfloat16, since sums may be taken otherwise."""
-
-Tensors = Mapping[str, "torch.Tensor"]
-Compute = Callable[[Tensors], dict[str, "torch.Tensor"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +53,12 @@ def export_forward(model: Any, tensors: Tensors, file: Path) -> Program:
         return results(model(**nested(values), **wishes))
 
     with traceable_parts(model):
-        return _export(model, compute, tensors, file)
-
-
-def export_function(part: Any, compute: Compute, tensors: Tensors, file: Path) -> Program:
-    """A function of `part` from tensors by name to tensors by name. Raises `Unsupported` with the reason."""
-    return _export(part, compute, tensors, file)
+        return export_function(model, compute, tensors, file)
 
 
 def export_module(module: Any, tensors: Tensors, file: Path) -> Program:
     """A module that takes tensors by name and gives tensors by name."""
-    return _export(module, lambda values: dict(module(**values)), tensors, file)
+    return export_function(module, lambda values: dict(module(**values)), tensors, file)
 
 
 def export_decoding(model: Any, tensors: Tensors, folder: Path) -> dict[str, Program]:
@@ -82,48 +75,21 @@ def export_decoding(model: Any, tensors: Tensors, folder: Path) -> dict[str, Pro
     decoder = decoder_of(model)
     found: dict[str, Program] = {}
     for part, name, call in [*encoded, (decoder, PROMPT, seen[0]), (decoder, STEP, seen[1])]:
-        given = {slot.name: slot.tensor for slot in slots(call)}
-        growing = _growing(given, {slot.name: slot.tensor for slot in slots(seen[2])}) if name == STEP else {}
-        compute = _step_of(part, call)
+        given = tensors_in(call)
+        growing = grown_axes(given, seen[2]) if name == STEP else {}
+        compute = functools.partial(compute_call, part, call)
         with traceable_parts(model):
-            found[name] = _export(part, compute, given, folder / f"{name}.pt2", growing)
+            found[name] = export_function(part, compute, given, folder / f"{name}.pt2", growing)
     return found
 
 
-def _growing(now: Tensors, next_: Tensors) -> dict[str, list[int]]:
-    """The axes that are longer at the next token, by input."""
-    return {
-        name: [axis for axis, size in enumerate(now[name].shape) if size != next_[name].shape[axis]]
-        for name in now
-        if name in next_ and now[name].dim() == next_[name].dim()
-    }
-
-
-def _step_of(part: Any, call: Mapping[str, Any]) -> Compute:
-    """One recorded call with other tensors: its logits, or an encoder's results, and what it changed of its cache."""
-    from transformers.cache_utils import Cache
-
-    from ..model.outputs import floating_outputs
-
-    places = [(slot.name, slot.tensor) for slot in slots(call)]
-
-    def compute(values: Tensors) -> dict[str, torch.Tensor]:
-        instead = {id(tensor): values[name] for name, tensor in places}
-        output = part(**copy.deepcopy(dict(call), instead))  # a call writes into its cache
-        caches = [entry for entry in dict(output).values() if isinstance(entry, Cache)]
-        same = {id(tensor) for tensor in values.values()}  # as keys of the encoder's output, from the prompt on
-        found = (slot for cache in caches for slot in slots(cache))
-        states = {present(slot.name): slot.tensor for slot in found if id(slot.tensor) not in same}
-        floating = floating_outputs(output)
-        main = {"logits": floating["logits"]} if "logits" in floating else floating
-        return {**main, **states}
-
-    return compute
-
-
-def _export(
-    part: Any, compute: Compute, tensors: Tensors, file: Path, growing: Mapping[str, list[int]] | None = None
+def export_function(
+    part: Any, compute: Compute, tensors: Tensors, file: Path, growing: Mapping[str, Sequence[int]] | None = None
 ) -> Program:
+    """A function of `part` from tensors by name to tensors by name, with axes that may have another size, by input.
+
+    Raises `Unsupported` with the reason.
+    """
     import torch
 
     names = list(tensors)
