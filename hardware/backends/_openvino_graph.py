@@ -10,7 +10,7 @@ import numpy as np
 
 from ..evidence.record import Stage
 from ._openvino_calls import OPENVINO_OPTIONS
-from ._openvino_runnable import OpenVINODevice, OpenVINORunnable
+from ._openvino_runnable import OpenVINORunnable
 from .base import FileSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class OpenVINOGraph(OpenVINORunnable):
 
     can = frozenset({"save"})
 
-    def __init__(self, backend: OpenVINODevice, subject: FileSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: FileSubject, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.file = subject.file
         self.example = dict(example)

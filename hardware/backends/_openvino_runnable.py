@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..export.compressing import with_int8_weights
 from ..export.exported import EXPORTER, Exported
@@ -20,7 +20,6 @@ from ._torch import listed, what_raises
 from .base import STEPS, Execution, Generation, ModelSubject, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
-    from ..target import Target
     from .base import Array, Inputs
 
 UNSEEN = "computation inside one node; host–device copies; Python code around the graph, except products of torch"
@@ -51,25 +50,10 @@ def _product_precision(facts: Mapping[str, str]) -> str:
     return kernel if stated in ("i8", "u8") and kernel in _PRECISION_NAMES else stated
 
 
-class OpenVINODevice(Protocol):
-    """What a compiled model needs of its backend."""
-
-    target: Target
-    HOST_ALLOWED: ClassVar[frozenset[str]]
-    COMPUTES_IN: ClassVar[Mapping[str, str]]
-
-    @property
-    def device(self) -> str:
-        """OpenVINO's own name of the device."""
-
-    def is_asked_device(self, name: str) -> bool:
-        """Whether a name from `EXECUTION_DEVICES` is the device of the target."""
-
-
 class OpenVINORunnable(Runnable):
     """A model compiled by OpenVINO. Without the exporter's cache it decodes by whole forward passes."""
 
-    def __init__(self, backend: OpenVINODevice, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.subject = subject
         self.example = dict(example)

@@ -172,8 +172,7 @@ class TPUBackend(WorkerBackend):
         return float(answer[0]), float(answer[1]), float(answer[2])
 
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
-        if precision not in self.PRECISIONS:
-            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        self.require(precision)
         from ._xla_model import XLARunnable
 
         return XLARunnable(self, subject, example_inputs, precision)

@@ -76,6 +76,4 @@ class WebGPUBackend(WebBackend):
             raise Unsupported(
                 f"the adapter has no {_F16}: {self.device}", error_type="unsupported_dtype", stage=Stage.LOAD
             )
-        from ._web_runnable import load_web_model
-
-        return load_web_model(self, subject, example_inputs, precision)
+        return super().load(subject, example_inputs, precision)

@@ -18,7 +18,6 @@ MAY = {
     # Folders that appear by one rename when all is in them, and a file that is renamed like that
     "hardware/export/keeping.py": "a folder of work, renamed when it proved right",
     "hardware/export/tracing.py": "the same folder",
-    "hardware/export/other_ways.py": "the same folder",
     "hardware/export/compressing.py": "a folder of work, renamed when it is whole",
     "hardware/testing/reference.py": "a file of work, renamed when it is whole",
     "hwcompat/plugins/fleet/lab_remote.py": "it runs elsewhere and imports nothing of ours; it renames",
@@ -35,7 +34,7 @@ MAY = {
     "hwcompat/plugins/placement/mesh/launch.py": "logs of children",
     "hwcompat/plugins/placement/mesh/rank.py": "a rank's arrays, read when it has ended",
     "hardware/workers/xla_worker.py": "a worker's answer, read when it says that it is done",
-    "hardware/workers/onnx_files.py": "a worker's answer",
+    "hardware/workers/onnx_worker.py": "a worker's answer",
     "hardware/workers/web_worker.py": "a worker's answer",
     "hardware/workers/serving.py": "a pipe",
     "hwcompat/plugins/fleet/ray_cluster.py": "a temporary folder",
