@@ -177,6 +177,9 @@ class WebBackend(NodesBackend):
     BUNDLE: ClassVar[str]
     """The file of ONNX Runtime Web that has the provider."""
 
+    WASM: ClassVar[str]
+    """The WebAssembly that this file is made for."""
+
     @abstractmethod
     def provider(self) -> Mapping[str, Any]:
         """The provider's options, as a session takes them."""
@@ -197,6 +200,7 @@ class WebBackend(NodesBackend):
             **self.places(),
             "software": bool(self.described.get("software")),
             "bundle": self.BUNDLE,
+            "wasm": self.WASM,
             "provider": self.provider(),
             "limit_s": PASS_LIMIT_S,
         }

@@ -33,6 +33,7 @@ class WebGPUBackend(WebBackend):
     API = "webgpu"
     FIXED_SHAPES = False
     BUNDLE = "ort.webgpu.min.mjs"
+    WASM = "ort-wasm-simd-threaded.asyncify.wasm"
     PROVIDER = "WebGpuExecutionProvider"
     UNSEEN = "what the browser does with a shader, and what a kernel does inside itself"
     COARSE_OPERATORS = ("Sin", "Cos")

@@ -28,6 +28,7 @@ class WebNNBackend(WebBackend):
     API = "webnn"
     FIXED_SHAPES = True
     BUNDLE = "ort.all.min.mjs"
+    WASM = "ort-wasm-simd-threaded.jsep.wasm"
     PROVIDER = "WebNNExecutionProvider"
     UNSEEN = "what the browser does with a graph of WebNN, and what a kernel does inside itself"
 

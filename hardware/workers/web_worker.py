@@ -41,11 +41,10 @@ class _Open:
             browsers = importlib.import_module("browsers")
             started = time.perf_counter()
             driver = self.stack.enter_context(browsers.playwright())
-            runtime = Path(settings["runtime"])
             program = Path(settings["browser"])
             self.browser = browsers.launch(driver, settings["api"], program, software=settings["software"])
             self.stack.callback(self._end)
-            self.page = browsers.Page.open(self.browser, runtime / "node_modules/onnxruntime-web/dist")
+            self.page = browsers.Page.open(self.browser, _dist(settings))
             self.key, self.started_s = key, time.perf_counter() - started
         return self.page
 
@@ -55,7 +54,8 @@ class _Open:
         key = json.dumps([model, settings], sort_keys=True)
         if key not in self.sessions:
             wanted = {"key": key, **{name: settings[name] for name in ("bundle", "provider")}}
-            opened = page.ask("open", wanted, limit_s=settings["limit_s"], files=[Path(model)])
+            files = [Path(model), _dist(settings) / settings["wasm"]]
+            opened = page.ask("open", wanted, limit_s=settings["limit_s"], files=files)
             self.sessions[key] = {**opened, "key": key}
             self.sessions = {one: self.sessions[one] for one in opened["open"]}
         return self.sessions[key]
@@ -74,6 +74,10 @@ class _Open:
         self.key, self.page = "", None
         stack, self.stack = self.stack, contextlib.ExitStack()
         stack.close()
+
+
+def _dist(settings: dict[str, Any]) -> Path:
+    return Path(settings["runtime"]) / "node_modules/onnxruntime-web/dist"
 
 
 _open = _Open()

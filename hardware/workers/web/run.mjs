@@ -15,10 +15,11 @@ const sessions = new Sessions();
 // runtime works, only what it complains of is shown.
 heard.shows = (text) => !busy || COMPLAINT.test(text);
 
-async function runtime(bundle) {
+async function runtime(bundle, wasm) {
   if (ort === null) {
     ort = begin(await import(`/runtime/${bundle}`));
     ort.env.wasm.wasmPaths = new URL("/runtime/", location.href).href;
+    ort.env.wasm.wasmBinary = await wasm.arrayBuffer();
   }
   return ort;
 }
@@ -49,11 +50,13 @@ async function describe({ api, contexts }) {
   return { contexts: found };
 }
 
-// A session of the file that is given, which `run` names by `key`: where the runtime's log says that its nodes are, the
-// adapter by the word of the device that it runs on (`null` without WebGPU), and the keys of all that are open now.
+// A session of the first file, which `run` names by `key`: where the runtime's log says that its nodes are, the adapter
+// by the word of the device that it runs on (`null` without WebGPU), and the keys of all that are open now. The second
+// file is the runtime's WebAssembly.
 async function open({ bundle, key, provider }) {
-  const api = await runtime(bundle);
-  const bytes = new Uint8Array(await files()[0].arrayBuffer());
+  const [model, wasm] = files();
+  const api = await runtime(bundle, wasm);
+  const bytes = new Uint8Array(await model.arrayBuffer());
   const one = await sessions.with(key, async () => {
     const { session, said } = await created(api, bytes, provider);
     return { session, placed: placed(said) };
