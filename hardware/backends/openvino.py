@@ -142,6 +142,6 @@ class OpenVINOBackend(BaseBackend):
 
     def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
-        from ._openvino_graph import OpenVINOGraph
+        from ._openvino_runnable import OpenVINOGraph
 
         return OpenVINOGraph(self, subject, example_inputs, precision)

@@ -24,7 +24,6 @@ MAY = {
     # Temporary folders, which go with their process
     "hardware/backends/_saving.py": "a check's own temporary folder",
     "hardware/backends/_openvino_model.py": "a check's own temporary folder",
-    "hardware/backends/_openvino_graph.py": "a check's own temporary folder",
     "hardware/testing/warm.py": "a temporary folder",
     "hardware/testing/child.py": "the logs of a child",
     "hwcompat/plugins/stress/child.py": "a pipe",
