@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,11 +55,6 @@ def export_forward(model: Any, tensors: Tensors, file: Path) -> Program:
         return export_function(model, compute, tensors, file)
 
 
-def export_module(module: Any, tensors: Tensors, file: Path) -> Program:
-    """A module that takes tensors by name and gives tensors by name."""
-    return export_function(module, lambda values: dict(module(**values)), tensors, file)
-
-
 def export_decoding(model: Any, tensors: Tensors, folder: Path) -> dict[str, Program]:
     """Programs for the encoder where there is one, the prompt and each further token, by `ENCODER`, `PROMPT`, `STEP`.
 
@@ -91,6 +85,7 @@ def export_function(
     Raises `Unsupported` with the reason.
     """
     import torch
+    from torch.fx.experimental import _config
 
     names = list(tensors)
     dims = torch.export.Dim
@@ -99,7 +94,9 @@ def export_function(
     with torch.no_grad():
         want = compute(tensors)
         try:
-            with _quiet(), _lengths_of_one():
+            # Tracing warns of what it specialises; the result is held against torch. A length that is 1 in the
+            # example stays one that grows: a decoder's first states have it.
+            with warnings.catch_warnings(action="ignore"), _config.patch(backed_size_oblivious=True):
                 made = torch.export.export(
                     by_position(part, compute, names), tuple(tensors.values()), dynamic_shapes=shapes, strict=False
                 )
@@ -128,20 +125,6 @@ def _hold_against(got: Tensors, want: Tensors) -> None:
     comparison = compare(to_arrays(got), to_arrays(want))
     if not comparison.max_rel_error <= LIMITS["bfloat16" if half else "float32"]:
         raise _refused(f"the program gives other numbers than torch: {comparison}", Stage.CONVERT)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tracing warns of what it specialises; the result is held against torch
-        yield
-
-
-def _lengths_of_one() -> Any:
-    """Have a length that is 1 in the example stay one that grows: a decoder's first states have it."""
-    from torch.fx.experimental import _config
-
-    return _config.patch(backed_size_oblivious=True)
 
 
 def _refused(reason: str, stage: Stage) -> Unsupported:

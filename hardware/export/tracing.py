@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..model.positions import host_positions
 from ..model.types import ModelSubject
@@ -89,14 +88,15 @@ def convert(
     import openvino
     import torch
 
-    taken = Traceable.of(model, compute, tensors, held)
-    names = list(taken.tensors)
+    given, compute = holding(compute, tensors, held)
+    names = list(given)
     with torch.no_grad():
-        outputs = list(taken.compute(taken.tensors))
-        converted = openvino.convert_model(taken.module(), example_input=tuple(taken.tensors.values()))
+        outputs = list(compute(given))
+        module = by_position(model, compute, names)
+        converted = openvino.convert_model(module, example_input=tuple(given.values()))
     for port, name in zip(converted.inputs, names, strict=True):
         free = dynamic[name] if held is None else 0
-        shape = openvino.PartialShape([-1] * free + list(taken.tensors[name].shape[free:]))
+        shape = openvino.PartialShape([-1] * free + list(given[name].shape[free:]))
         port.get_node().set_partial_shape(shape)
     save_named(converted, names, outputs, file)
 
@@ -115,35 +115,18 @@ def save_named(converted: Any, inputs: Sequence[str], outputs: Sequence[str], fi
     openvino.save_model(converted, file, compress_to_fp16=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traceable:
-    """What a tracer is given: a function of tensors by name, and the tensors that aren't constants of it."""
+def holding(
+    compute: Compute, tensors: Tensors, held: frozenset[str] | None
+) -> tuple[dict[str, torch.Tensor], Compute]:
+    """What a tracer is given: the tensors that aren't `held`, and `compute` of them with those that are as constants;
+    where some may be held, or none, so are all sizes."""
+    constants = {name: tensor for name, tensor in tensors.items() if name in (held or ())}
 
-    model: torch.nn.Module
-    tensors: dict[str, torch.Tensor]
-    compute: Compute
+    def completed(values: Tensors) -> dict[str, torch.Tensor]:
+        with contextlib.nullcontext() if held is None else computed_beforehand(list(constants.values())):
+            return compute({**values, **constants})
 
-    @classmethod
-    def of(
-        cls,
-        model: torch.nn.Module,
-        compute: Compute,
-        tensors: Tensors,
-        held: frozenset[str] | None,
-    ) -> Self:
-        """`compute` with the tensors that are `held` as constants; where some may be, or none, so are all sizes."""
-        constants = {name: tensor for name, tensor in tensors.items() if name in (held or ())}
-
-        def completed(values: Tensors) -> dict[str, torch.Tensor]:
-            with contextlib.nullcontext() if held is None else computed_beforehand(list(constants.values())):
-                return compute({**values, **constants})
-
-        free = {name: tensor for name, tensor in tensors.items() if name not in constants}
-        return cls(model=model, tensors=free, compute=completed)
-
-    def module(self) -> torch.nn.Module:
-        """A module from the tensors, in their order, to a tuple."""
-        return by_position(self.model, self.compute, list(self.tensors))
+    return {name: tensor for name, tensor in tensors.items() if name not in constants}, completed
 
 
 def by_position(model: torch.nn.Module, compute: Compute, names: Sequence[str]) -> torch.nn.Module:
