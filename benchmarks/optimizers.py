@@ -29,7 +29,7 @@ from hardware.compare import compare
 from hardware.errors import HwCompatError
 from hardware.model.tensors import to_tensors
 from hardware.optimization import OptimizationLevel, OptimizationResult, timing
-from hardware.optimization.batch_norms import outputs_of
+from hardware.optimization.strategies import outputs_of
 from hardware.system.cpu import read_cpu
 from hardware.testing.reference import as_reference, float64_outputs
 

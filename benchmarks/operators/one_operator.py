@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from generators.derivation.operator_calls import TENSOR, Call
-from hardware.export.masks import RULED_OUT
+from hardware.export.traceable import RULED_OUT
 
 _WEIGHTS: Mapping[str, tuple[int, ...]] = {
     "aten.addmm": (0, 2),

@@ -31,10 +31,10 @@ from hardware.compare import Array, compare
 from hardware.export.decoding import decoding_graphs
 from hardware.export.exported import ONNX, Exported
 from hardware.export.onnx import export_onnx, missing_packages
-from hardware.export.positions import host_positions
-from hardware.export.tracing import Traceable, bare_forward, traceable
+from hardware.export.tracing import Compute, Tensors, bare_forward, by_position, holding, traceable
 from hardware.export.verification import STEPS, Proof, held_inputs
 from hardware.model.calls import forward
+from hardware.model.positions import host_positions
 from hardware.model.tensors import to_arrays, to_tensors
 from hardware.testing.reference import as_reference, float64_generation, float64_outputs, identity_of
 from hardware.testing.widened import copy_over
@@ -56,13 +56,14 @@ _ASKING = frozenset({"__get__", "size", "dim", "stride", "numel", "is_floating_p
 class _Trace:
     """A trace of torch's, opened as exports are: arrays by name to arrays by name."""
 
-    def __init__(self, model: Any, taken: Traceable) -> None:
+    def __init__(self, model: Any, given: Tensors, compute: Compute) -> None:
         import torch
 
-        self.model, self.inputs = model, list(taken.tensors)
+        self.model, self.inputs = model, list(given)
+        module = by_position(model, compute, self.inputs)
         with torch.no_grad():
-            self.outputs = list(taken.compute(taken.tensors))
-            self.script = torch.jit.trace(taken.module(), tuple(taken.tensors.values()), strict=False)
+            self.outputs = list(compute(given))
+            self.script = torch.jit.trace(module, tuple(given.values()), strict=False)
 
     def __call__(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         import torch
@@ -188,7 +189,7 @@ def _forward_trace(facts: CodeFacts, model: Any, recipe: Recipe, inputs: Mapping
         try:
             tensors, positions, compute = bare_forward(model, inputs)
             with traceable(model):
-                trace = _Trace(model, Traceable.of(model, compute, {**tensors, **positions}, held))
+                trace = _Trace(model, *holding(compute, {**tensors, **positions}, held))
             facts = replace(facts, trace_operators=trace.operators(), largest_rank=trace.largest_rank())
             proof.of_forward(trace, made)
             if held is None and proof.other is not None:
@@ -207,8 +208,8 @@ def _step_trace(model: Any, inputs: Mapping[str, Array]) -> str:
     try:
         with contextlib.closing(decoding_graphs(model, inputs)) as graphs, torch.no_grad():
             for graph in graphs:
-                taken = Traceable.of(graph.part, graph.compute, graph.given, None)
-                torch.jit.trace(taken.module(), tuple(taken.tensors.values()), strict=False)
+                module = by_position(graph.part, graph.compute, list(graph.given))
+                torch.jit.trace(module, tuple(graph.given.values()), strict=False)
     except Exception as error:  # whatever the library or torch's tracer raises
         return _said(error)
     return ""

@@ -159,7 +159,7 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[Call, ...]:
     experts without a loop). Sizes that depend on numbers have names (`u0`). Raises `ModelError` where the type has no
     recipe, or its code asks other tensors for their numbers.
     """
-    from hardware.export.tracing import traceable_parts
+    from hardware.export.traceable import traceable_parts
 
     recipe = load_recipe(model_type, task)
     if recipe is None or recipe.library != "transformers":

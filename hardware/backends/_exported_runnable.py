@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 class ExportedRunnable(Runnable):
     """Base of such runnables. Every pass tells where its nodes ran."""
 
+    unseen: str
+    """What the runtime doesn't tell."""
+
     def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
         self.backend, self.subject, self.precision = backend, subject, precision
         self.example = dict(example)
@@ -44,11 +47,6 @@ class ExportedRunnable(Runnable):
     @abstractmethod
     def placed(self, inputs: Inputs) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Operators of the last pass of such shapes, on the target and on the host."""
-
-    @property
-    @abstractmethod
-    def unseen(self) -> str:
-        """What the runtime doesn't tell."""
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
         return self.pass_of(inputs)

@@ -10,16 +10,13 @@ import sys
 from collections.abc import Mapping
 from ctypes.util import find_library
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ..evidence.record import Stage
 from ..workers import Worker, environment_of
 from ..workers.process import SCRIPTS
 from ._web import PASS_LIMIT_S, NodesBackend
-from .base import DeviceInfo, ModelSubject, Runnable
-
-if TYPE_CHECKING:
-    from .base import Inputs
+from .base import DeviceInfo
 
 _DRIVERS = Path("/dev/dri")
 _ICD = "vk_swiftshader_icd.json"
@@ -54,7 +51,7 @@ class NativeWebGPUBackend(NodesBackend):
     )
     VARIANTS = ("native",)
     RUNTIME = "ONNX Runtime"
-    SCRIPT = SCRIPTS / "webgpu_worker.py"
+    SCRIPT = SCRIPTS / "onnx_worker.py"
     CALL_LIMIT_S = 2 * PASS_LIMIT_S
     FIXED_SHAPES = False
     PROVIDER = "WebGpuExecutionProvider"
@@ -66,10 +63,10 @@ class NativeWebGPUBackend(NodesBackend):
         return Worker(python, timeout_s=self.CALL_LIMIT_S, script=self.SCRIPT, variables=variables)
 
     def describe(self) -> Mapping[str, Any]:
-        return self.call("describe", stage=Stage.LOAD)
+        return self.call("describe", stage=Stage.LOAD, provider=self.PROVIDER)
 
     def session_settings(self) -> dict[str, Any]:
-        return {}
+        return {"provider": self.PROVIDER, "optimisation": "ORT_DISABLE_ALL"}
 
     @property
     def is_software(self) -> bool:
@@ -92,8 +89,3 @@ class NativeWebGPUBackend(NodesBackend):
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         name = f"{self.device} through {self._runtime_told()}"
         return self.device_info(self.BACKEND_NAME, name, fallback=self.is_software)
-
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
-        from ._web_runnable import load_web_model
-
-        return load_web_model(self, subject, example_inputs, precision)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,11 @@ import numpy as np
 
 from ..evidence.record import Stage
 from ..export import Exported
+from ..export.decoding import decode
 from ..export.exported import ENCODER, EXPORTER, FORWARD, PROMPT, RESULT, STEP
 from ..export.exporter import openvino_names
-from ..export.graph_decoding import decode
-from ..export.positions import host_positions
 from ..model.outputs import ruled_out
+from ..model.positions import host_positions
 from .base import Generation, ModelSubject, Unsupported
 
 if TYPE_CHECKING:
@@ -27,18 +28,27 @@ Options = Mapping[str, str]
 def open_model(exported: Exported, subject: ModelSubject, device: str, options: Options) -> OpenedModel:
     """Compile an export for a device. Raises `Unsupported` at the stage `compile` where the runtime refuses it."""
     name = class_name(subject) if exported.method == EXPORTER else ""
-    try:
+    with _compiling("the model", device):
         if name:
             return ClassModel(exported, name, device, options)
         if exported.decodes:
             return DecodingModel(exported, subject, device, options)
         return BareModel(exported, subject, device, options)
+
+
+def open_file(file: Path, device: str, options: Options) -> OpenedModel:
+    """Compile an `.onnx` or `.xml` file for a device as it is. Raises `Unsupported` as `open_model`."""
+    with _compiling(file.name, device):
+        return FileModel(file, device, options)
+
+
+@contextlib.contextmanager
+def _compiling(what: str, device: str) -> Iterator[None]:
+    try:
+        yield
     except RuntimeError as error:
-        raise Unsupported(
-            f"OpenVINO doesn't compile the model for {device}: {str(error)[:2000]}",
-            error_type="unknown",
-            stage=Stage.COMPILE,
-        ) from error
+        reason = f"OpenVINO doesn't compile {what} for {device}: {str(error)[:2000]}"
+        raise Unsupported(reason, error_type="unknown", stage=Stage.COMPILE) from error
 
 
 def class_name(subject: ModelSubject) -> str:
@@ -96,6 +106,30 @@ def _names(model: Any) -> tuple[dict[str, str], list[str]]:
     if not all(node.startswith(RESULT) for node in nodes):
         return inputs, [str(port.get_any_name()) for port in model.outputs]
     return {node: node for node in inputs}, [node.removeprefix(RESULT) for node in nodes]
+
+
+class FileModel(OpenedModel):
+    """A graph file, with names of its own."""
+
+    def __init__(self, file: Path, device: str, options: Options) -> None:
+        import openvino
+
+        core = openvino.Core()
+        self.model: Any = core.read_model(str(file))
+        self.compiled = [core.compile_model(self.model, device, dict(options))]
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        result = self.compiled[0]({name: np.ascontiguousarray(value) for name, value in inputs.items()})
+        found = {
+            port.get_any_name() if port.get_names() else f"output_{number}": np.asarray(value)
+            for number, (port, value) in enumerate(result.items())
+        }
+        return {name: value.astype(np.float64) for name, value in found.items() if value.dtype.kind == "f"}
+
+    def save(self, folder: Path) -> None:
+        import openvino
+
+        openvino.save_model(self.model, folder / FORWARD, compress_to_fp16=False)
 
 
 class BareModel(OpenedModel):

@@ -7,20 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..export.compressing import with_int8_weights
-from ..export.exported import EXPORTER, Exported
+from ..export.exported import EXPORTER, FORWARD, Exported
 from ..export.openvino import export_openvino
 from ..export.verification import held_inputs
 from ..model.positions import steps_within
 from ._openvino_calls import CHOICES, OPENVINO_OPTIONS, beside_graphs, inferences
-from ._openvino_model import OpenedModel, open_model
+from ._openvino_model import OpenedModel, open_file, open_model
 from ._torch import listed, what_raises
-from .base import STEPS, Execution, Generation, ModelSubject, Runnable, Unsupported, coarsest
+from .base import STEPS, Execution, FileSubject, Generation, ModelSubject, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
-    from ..target import Target
     from .base import Array, Inputs
 
 UNSEEN = "computation inside one node; host–device copies; Python code around the graph, except products of torch"
@@ -51,25 +50,10 @@ def _product_precision(facts: Mapping[str, str]) -> str:
     return kernel if stated in ("i8", "u8") and kernel in _PRECISION_NAMES else stated
 
 
-class OpenVINODevice(Protocol):
-    """What a compiled model needs of its backend."""
-
-    target: Target
-    HOST_ALLOWED: ClassVar[frozenset[str]]
-    COMPUTES_IN: ClassVar[Mapping[str, str]]
-
-    @property
-    def device(self) -> str:
-        """OpenVINO's own name of the device."""
-
-    def is_asked_device(self, name: str) -> bool:
-        """Whether a name from `EXECUTION_DEVICES` is the device of the target."""
-
-
 class OpenVINORunnable(Runnable):
     """A model compiled by OpenVINO. Without the exporter's cache it decodes by whole forward passes."""
 
-    def __init__(self, backend: OpenVINODevice, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.subject = subject
         self.example = dict(example)
@@ -195,3 +179,37 @@ class OpenVINORunnable(Runnable):
                 if kept != asked:
                     return f"{computed}, its cache in {kept}"
         return computed
+
+
+def _of_file(precision: str, device: str) -> str:
+    """The precision to ask a device for: float32 for a float16 file where it has no float16, since the CPU plug-in
+    would compute in bfloat16, which holds fewer digits than the file."""
+    import openvino
+
+    if precision != "float16" or "FP16" in openvino.Core().get_property(device, "OPTIMIZATION_CAPABILITIES"):
+        return precision
+    return "float32"
+
+
+class OpenVINOGraph(OpenVINORunnable):
+    """A graph file on OpenVINO; where it ran is read off the compiled graph as for any model."""
+
+    can = frozenset({"save"})
+
+    def __init__(self, backend: Any, subject: FileSubject, example: Inputs, precision: str) -> None:
+        self.backend = backend
+        self.example = dict(example)
+        self.precision = precision
+        options = OPENVINO_OPTIONS[_of_file(precision, backend.device)]
+        self.opened = open_file(subject.file, backend.device, options)
+        self._by_shape = {}
+        self.conditions = {"runtime": "openvino", "optimisation": "O0"}
+        self.actual_dtype = self.execution().dtype
+
+    def __call__(self, **inputs: Array) -> dict[str, Array]:
+        return self.opened(inputs)
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        self.opened.save(folder)
+        again = FileSubject(file=folder / FORWARD)
+        return type(self)(self.backend, again, self.example, self.precision)

@@ -6,7 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +24,6 @@ CALIBRATIONS = 16
 """Inputs whose ranges a quantised model is made for."""
 
 
-class QNNDevice(Protocol):
-    """What a model needs of its backend beside the calls of `OnnxWorkerBackend`."""
-
-    def arithmetic(self) -> str:
-        """What HTP computes a float32 graph in."""
-
-
 class QNNRunnable(ExportedRunnable):
     """One ONNX file for each shape, strictly on the HTP."""
 
@@ -38,7 +31,7 @@ class QNNRunnable(ExportedRunnable):
     unseen = "what QNN does inside one graph, which it compiles as a whole"
 
     def __init__(
-        self, backend: QNNDevice, subject: ModelSubject, example: Inputs, precision: str, file: Path | None = None
+        self, backend: Any, subject: ModelSubject, example: Inputs, precision: str, file: Path | None = None
     ) -> None:
         super().__init__(backend, subject, example, precision)
         if file is not None:

@@ -28,7 +28,6 @@ from .base import (
     Generation,
     ModelSubject,
     Runnable,
-    Unsupported,
     coarsest,
 )
 
@@ -346,6 +345,5 @@ class TorchBackend(BaseBackend):
         return first, second, third
 
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
-        if precision not in self.PRECISIONS:
-            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        self.require(precision)
         return self.RUNNABLE(self, subject, example_inputs, precision)

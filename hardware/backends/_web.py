@@ -21,14 +21,13 @@ from ..own_commands import as_runnable
 from ..target_status import TargetStatus
 from ..workers import WorkerError, browsers, web_folder, without_browser
 from ..workers.process import SCRIPTS
-from ._in_worker import reason_of
-from ._onnx_in_worker import OnnxWorkerBackend
+from ._in_worker import OnnxWorkerBackend, reason_of
 from ._web_placement import WHOLE
-from .base import Unsupported
+from .base import ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..inventory import HardwareInfo
-    from .base import Array
+    from .base import Array, Inputs
 
 PASS_LIMIT_S = 90.0
 _BESIDE_S = 20.0
@@ -72,8 +71,7 @@ _SHAPES_AND_MASKS = (
 
 
 class NodesBackend(OnnxWorkerBackend):
-    """Base of targets whose runtime's log says which node ran where: each loads its models with
-    `load_web_model`."""
+    """Base of targets whose runtime's log says which node ran where."""
 
     CAN = frozenset({"generate"})
     DEADLINE_S = 300.0
@@ -116,6 +114,12 @@ class NodesBackend(OnnxWorkerBackend):
             kind = "timeout" if error.error_type == "TimeoutError" else _kind_of(text)
             reason = f"{self.RUNTIME} doesn't run the model: {text}"
             raise Unsupported(reason, error_type=kind, stage=stage) from error
+
+    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        from ._web_runnable import WebRunnable
+
+        self.require(precision)
+        return WebRunnable(self, subject, example_inputs, precision)
 
     def belongs_to(self, subject: str) -> Mapping[str, str]:
         """A browser is of one subject: nothing that another model broke is met."""
@@ -173,6 +177,9 @@ class WebBackend(NodesBackend):
     BUNDLE: ClassVar[str]
     """The file of ONNX Runtime Web that has the provider."""
 
+    WASM: ClassVar[str]
+    """The WebAssembly that this file is made for."""
+
     @abstractmethod
     def provider(self) -> Mapping[str, Any]:
         """The provider's options, as a session takes them."""
@@ -193,6 +200,7 @@ class WebBackend(NodesBackend):
             **self.places(),
             "software": bool(self.described.get("software")),
             "bundle": self.BUNDLE,
+            "wasm": self.WASM,
             "provider": self.provider(),
             "limit_s": PASS_LIMIT_S,
         }

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
 from ..export.compressing import in_float16, with_int8_weights_in
+from ..export.decoding import decode
 from ..export.exported import ONNX
-from ..export.graph_decoding import decode
 from ..export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
 from ..software_adapters import other_adapter
 from ._exported_runnable import ExportedRunnable
@@ -24,21 +24,15 @@ from .base import STEPS, Execution, Generation, ModelSubject, Unsupported, coars
 
 if TYPE_CHECKING:
     from ..export.exported import Exported
-    from ._web import NodesBackend
     from .base import Inputs
 
 
 class WebRunnable(ExportedRunnable):
     """One ONNX file for each shape, in a browser that meets no other model."""
 
-    backend: NodesBackend
-
-    @property
-    def unseen(self) -> str:
-        return self.backend.UNSEEN
-
-    def __init__(self, backend: NodesBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
         super().__init__(backend, subject, example, precision)
+        self.unseen = backend.UNSEEN
         if precision == "int8":
             self.conditions = {**self.conditions, "quantised": "weights in 8 bits"}
         self.pass_of(self.example)
@@ -73,6 +67,7 @@ class WebRunnable(ExportedRunnable):
         given = {name: arrays[name] for name in axes}
         if self.backend.FIXED_SHAPES and any(any(named) for named in axes.values()):
             file = with_sizes(file, {name: array.shape for name, array in given.items()}, self.folder)
+        got: dict[str, Any]
         got, proof = self.backend.run_file(file, given, subject=self.subject.identity)
         placed = self._placed(file, proof)
         self.decoded.setdefault(name, {})[file] = placed
@@ -134,13 +129,6 @@ class WebRunnable(ExportedRunnable):
             return placement(proof["placed"], operators_of(file), self.backend.PROVIDER)
         except Incomplete as error:
             raise Unsupported(str(error), error_type="unknown", stage=Stage.RUN) from error
-
-
-def load_web_model(backend: NodesBackend, subject: ModelSubject, example: Inputs, precision: str) -> WebRunnable:
-    """Put a model into the runtime of `backend`. Raises `Unsupported` in a precision that it doesn't compute in."""
-    if precision not in backend.PRECISIONS:
-        raise Unsupported(f"{backend.target} doesn't compute in {precision}", error_type="unsupported_dtype")
-    return WebRunnable(backend, subject, example, precision)
 
 
 @functools.lru_cache(maxsize=16)

@@ -8,15 +8,16 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..evidence.record import Stage
-from ..export.graph_decoding import Graph, decode
+from ..export.decoding import Graph, decode
 from ..export.program import INNER, Program, export_decoding, export_forward
 from ..model.calls import in_dtype, torch_dtype
 from ..model.outputs import ruled_out
+from ..model.positions import host_positions
 from ..model.tensors import to_tensors
 from ..output_masks import masks_of
 from ._in_worker import Shapes, shapes_of
@@ -45,32 +46,13 @@ _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float
 Proof = Mapping[str, Any]
 
 
-class XLADevice(Protocol):
-    """What a model needs of its backend: the worker, and what it computes on."""
-
-    HOST_ALLOWED: ClassVar[frozenset[str]]
-
-    @property
-    def platform(self) -> str:
-        """PJRT's name of the platform."""
-
-    def facts(self) -> dict[str, str]:
-        """What evidence says of the runtime."""
-
-    def ask(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
-        """Have the worker do something with a model."""
-
-    def compute(self, do: str, program: Path, arrays: Mapping[str, Inputs]) -> tuple[dict[str, Array], Proof]:
-        """Outputs of a program by name, and the proof of where they were computed."""
-
-
 class XLARunnable(Runnable):
     """One program for each shape. What is saved is StableHLO, lowered for a TPU as well."""
 
     gives_all = True
 
     def __init__(
-        self, backend: XLADevice, subject: ModelSubject, example: Inputs, precision: str, saved: Path | None = None
+        self, backend: Any, subject: ModelSubject, example: Inputs, precision: str, saved: Path | None = None
     ) -> None:
         self.backend, self.subject, self.precision, self.saved = backend, subject, precision, saved
         self.example = dict(example)
@@ -108,6 +90,7 @@ class XLARunnable(Runnable):
 
     def _run(self, inputs: Inputs) -> dict[str, Array]:
         program = self.saved or self._program(inputs)
+        got: dict[str, Array]
         got, proof = self.backend.compute("run", program, {"inputs": self._given(inputs)})
         self._proofs["forward"] = proof
         self._left[shapes_of(inputs)] = _placed(proof, self.backend.platform)[1]
@@ -126,8 +109,6 @@ class XLARunnable(Runnable):
                 for name, tensor in self._tensors(inputs).items()}  # fmt: skip
 
     def _tensors(self, inputs: Inputs) -> dict[str, torch.Tensor]:
-        from ..export.positions import host_positions
-
         tensors = to_tensors(inputs, "cpu", self.dtype)
         return {**tensors, **host_positions(self.model, tensors)}
 
@@ -167,6 +148,7 @@ class XLARunnable(Runnable):
     def _on_device(self, name: str, program: Program) -> Graph:
         def graph(arrays: Mapping[str, Any]) -> dict[str, Array]:
             given = {key: np.asarray(one) for key, one in arrays.items()}
+            got: dict[str, Array]
             got, self._proofs[name] = self.backend.compute("run", program.file, {"inputs": given})
             return got
 

@@ -361,6 +361,11 @@ class BaseBackend(ABC):
         Raises `Unsupported` with a cause, or what the runtime raises.
         """
 
+    def require(self, precision: str) -> None:
+        """Raise `Unsupported` for a precision that the target doesn't compute in."""
+        if precision not in self.PRECISIONS:
+            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+
     def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
         """Put a graph file on the target. Raises `Unsupported` where its runtime reads no such files."""
         raise Unsupported(

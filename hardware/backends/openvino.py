@@ -9,7 +9,7 @@ from ..cell import GRAPH_TASK
 from ..own_commands import as_runnable
 from ..target_status import TargetStatus
 from ._openvino_calls import CHOICES
-from .base import BaseBackend, DeviceInfo, FileSubject, ModelSubject, Runnable, Unsupported
+from .base import BaseBackend, DeviceInfo, FileSubject, ModelSubject, Runnable
 
 if TYPE_CHECKING:
     from ..inventory import HardwareInfo
@@ -135,15 +135,13 @@ class OpenVINOBackend(BaseBackend):
         return float(answer[0]), float(answer[1]), float(answer[2])
 
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
-        if precision not in self.PRECISIONS:
-            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        self.require(precision)
         from ._openvino_runnable import OpenVINORunnable
 
         return OpenVINORunnable(self, subject, example_inputs, precision)
 
     def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
-        if precision not in self.PRECISIONS:
-            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
-        from ._openvino_graph import OpenVINOGraph
+        self.require(precision)
+        from ._openvino_runnable import OpenVINOGraph
 
         return OpenVINOGraph(self, subject, example_inputs, precision)

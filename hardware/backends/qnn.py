@@ -17,8 +17,7 @@ from ..own_commands import as_runnable
 from ..target_status import TargetStatus
 from ..workers import WorkerError
 from ..workers.process import SCRIPTS
-from ._in_worker import reason_of
-from ._onnx_in_worker import OnnxWorkerBackend
+from ._in_worker import OnnxWorkerBackend, reason_of
 from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -190,8 +189,7 @@ class QNNBackend(OnnxWorkerBackend):
         return self._arithmetic
 
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
-        if precision not in self.PRECISIONS:
-            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        self.require(precision)
         from ._qnn_runnable import QNNRunnable
 
         return QNNRunnable(self, subject, example_inputs, precision)

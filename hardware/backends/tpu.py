@@ -153,7 +153,7 @@ class TPUBackend(WorkerBackend):
     def known_answer(self) -> tuple[float, float, float]:
         import torch
 
-        from ..export.program import export_module
+        from ..export.program import export_function
         from ..known_answer import question
 
         left, right = question()
@@ -167,13 +167,14 @@ class TPUBackend(WorkerBackend):
                 return {"answer": torch.tanh(left @ self.right).sum(dim=0)}
 
         with tempfile.TemporaryDirectory(prefix="hwcompat-xla-") as name:
-            program = export_module(Question(), {"left": torch.as_tensor(left)}, Path(name) / "question.pt2")
+            module, asked = Question(), {"left": torch.as_tensor(left)}
+            file = Path(name) / "question.pt2"
+            program = export_function(module, lambda values: dict(module(**values)), asked, file)
             answer = self.compute("run", program.file, {"inputs": {"left": left}})[0]["answer"]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
-        if precision not in self.PRECISIONS:
-            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        self.require(precision)
         from ._xla_model import XLARunnable
 
         return XLARunnable(self, subject, example_inputs, precision)

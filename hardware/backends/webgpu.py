@@ -33,6 +33,7 @@ class WebGPUBackend(WebBackend):
     API = "webgpu"
     FIXED_SHAPES = False
     BUNDLE = "ort.webgpu.min.mjs"
+    WASM = "ort-wasm-simd-threaded.asyncify.wasm"
     PROVIDER = "WebGpuExecutionProvider"
     UNSEEN = "what the browser does with a shader, and what a kernel does inside itself"
     COARSE_OPERATORS = ("Sin", "Cos")
@@ -76,6 +77,4 @@ class WebGPUBackend(WebBackend):
             raise Unsupported(
                 f"the adapter has no {_F16}: {self.device}", error_type="unsupported_dtype", stage=Stage.LOAD
             )
-        from ._web_runnable import load_web_model
-
-        return load_web_model(self, subject, example_inputs, precision)
+        return super().load(subject, example_inputs, precision)

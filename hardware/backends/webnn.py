@@ -7,13 +7,10 @@ is said of such a run is that it was asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._web import WebBackend
-from .base import DeviceInfo, ModelSubject, Runnable
-
-if TYPE_CHECKING:
-    from .base import Inputs
+from .base import DeviceInfo
 
 _CPU = "cpu"
 
@@ -31,6 +28,7 @@ class WebNNBackend(WebBackend):
     API = "webnn"
     FIXED_SHAPES = True
     BUNDLE = "ort.all.min.mjs"
+    WASM = "ort-wasm-simd-threaded.jsep.wasm"
     PROVIDER = "WebNNExecutionProvider"
     UNSEEN = "what the browser does with a graph of WebNN, and what a kernel does inside itself"
 
@@ -63,8 +61,3 @@ class WebNNBackend(WebBackend):
         return self.device_info(
             self.device_type, name, accelerated=context["accelerated"], operators=context["operators"]
         )
-
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
-        from ._web_runnable import load_web_model
-
-        return load_web_model(self, subject, example_inputs, precision)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from packaging.version import Version
 
@@ -35,7 +35,7 @@ def beyond_limit(subject: ModelSubject, example: Inputs, folder: Path) -> Export
 
     That limit is a statement; whether the export is right is measured afterwards.
     """
-    with _without_limit(_exporter_class(subject)):
+    with mock.patch.object(_exporter_class(subject), _LIMIT, None):
         _export(subject, folder)
     limit = f"transformers {limit_of(subject)}"
     return Exported(folder=folder, method=_METHOD, exporter_limit=limit, decodes=subject.generates != "none")
@@ -101,16 +101,3 @@ def _supported(subject: ModelSubject) -> Mapping[str, Any]:
 def _exporter_class(subject: ModelSubject) -> Any:
     found = _supported(subject).get(exporter_task(subject))
     return getattr(found, "func", found)
-
-
-@contextlib.contextmanager
-def _without_limit(kind: Any) -> Iterator[None]:
-    before = kind.__dict__.get(_LIMIT)
-    setattr(kind, _LIMIT, None)
-    try:
-        yield
-    finally:
-        if before is None:
-            delattr(kind, _LIMIT)  # it was a base class's
-        else:
-            setattr(kind, _LIMIT, before)

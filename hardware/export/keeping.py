@@ -176,8 +176,7 @@ def _quiet_logging() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tracing warns of every Python branch; the result is verified
+        with warnings.catch_warnings(action="ignore"):  # tracing warns of every Python branch; the result is verified
             yield
     finally:
         logging.disable(before)

@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 
 from ..changes import current_changes
 from ..model.outputs import floating_outputs, ruled_out
+from ..model.positions import host_positions
 from ..model.types import ModelSubject
 from ..own_commands import as_runnable
-from .caches import replaced
 from .exported import ONNX, RESULT, Exported
 from .keeping import Route, Way, export_once, opened
-from .masks import RULED_OUT, arithmetic_masks
 from .onnx_operators import exportable_operators
-from .positions import host_positions
-from .tracing import by_position, traceable_parts
+from .traceable import RULED_OUT, arithmetic_masks, traceable_parts
+from .tracing import by_position
 from .verification import Proof
 
 if TYPE_CHECKING:
@@ -135,13 +135,14 @@ def _by_its_own_operators(subject: ModelSubject, example: Inputs, folder: Path) 
     return made
 
 
-@contextlib.contextmanager
-def _sharing_nothing() -> Iterator[None]:
+def _sharing_nothing() -> AbstractContextManager[Any]:
     """The exporter has no attention whose heads share keys and values: they are repeated."""
     from transformers.integrations import sdpa_attention
 
-    with replaced(sdpa_attention, "use_gqa_in_sdpa", lambda *_, **__: False):
-        yield
+    def never(*_: Any, **__: Any) -> bool:
+        return False
+
+    return mock.patch.object(sdpa_attention, "use_gqa_in_sdpa", never)
 
 
 @contextlib.contextmanager

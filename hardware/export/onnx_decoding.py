@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..model.types import ModelSubject
-from .decoding import DecodingGraph, decoding_graphs, recorded_calls, slots
+from .decoding import DecodingGraph, decode, decoding_graphs
 from .exported import ENCODER, PROMPT, RESULT, STEP, Exported
 from .keeping import Route, export_once, opened
-from .masks import arithmetic_masks
 from .onnx import OPERATORS_REFUSED, OPSET, PACKAGES, drop_empty, fold, output_name, session_on_host
 from .onnx_operators import exportable_operators
+from .traceable import arithmetic_masks
 from .tracing import by_position
 from .verification import Proof
 
@@ -63,8 +63,6 @@ class DecodingOnnx:
         raise NotImplementedError("these graphs decode, and the forward pass is a file of its own")
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
-        from .graph_decoding import decode
-
         return decode(self.subject.model, self.graphs, inputs, steps=steps)
 
 
@@ -110,19 +108,17 @@ def _run(session: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
-    model: Any = subject.model
-    growing = _growing_axes(model, example)
     with (
         arithmetic_masks(),
         exportable_operators(),
-        contextlib.closing(decoding_graphs(model, example)) as graphs,
+        contextlib.closing(decoding_graphs(subject.model, example, tokens=2)) as graphs,
     ):
         for graph in graphs:
-            _write_one(graph, folder / FILES[graph.file], growing if graph.file == STEP else {})
+            _write_one(graph, folder / FILES[graph.file])
     return Exported(folder=folder, method=_METHOD, static=True, decodes=True)
 
 
-def _write_one(graph: DecodingGraph, file: Path, growing: Mapping[str, tuple[int, ...]]) -> None:
+def _write_one(graph: DecodingGraph, file: Path) -> None:
     import torch
 
     names = list(graph.given)
@@ -137,27 +133,12 @@ def _write_one(graph: DecodingGraph, file: Path, growing: Mapping[str, tuple[int
             opset_version=OPSET,
             input_names=names,
             output_names=outputs,
-            dynamic_axes={name: {axis: f"{name}.{axis}" for axis in axes} for name, axes in growing.items()},
+            dynamic_axes={name: {axis: f"{name}.{axis}" for axis in axes} for name, axes in graph.growing.items()},
         )
     fold(whole, file)
     whole.unlink()
-    if not growing:  # a cache begins with nothing, to which the prompt's is joined
+    if not graph.growing:  # a cache begins with nothing, to which the prompt's is joined
         drop_empty(file)
-
-
-def _growing_axes(model: Any, example: Inputs) -> dict[str, tuple[int, ...]]:
-    """By input of a token's graph, the axes that are longer for the next token: those of the cache, and masks."""
-    import torch
-
-    from ..model.tensors import to_tensors
-    from .caches import growing_caches
-
-    with growing_caches():
-        calls = recorded_calls(model, to_tensors(example, "cpu", torch.float32), steps=3)[1]
-    now, later = ({slot.name: slot.tensor.shape for slot in slots(call)} for call in calls[1:3])
-    both = {name: zip(now[name], later[name], strict=True) for name in now if name in later}
-    axes = {name: tuple(axis for axis, (a, b) in enumerate(sizes) if a != b) for name, sizes in both.items()}
-    return {name: found for name, found in axes.items() if found}
 
 
 def _proven(made: Exported, proof: Proof, open_on_cpu: Any) -> tuple[Exported, float]:

@@ -9,8 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .caches import replaced
-from .operators import counts_of, difference_of, is_among, set_by_choice, unfolding_from_the_front
+from .operators import counts_of, difference_of, is_among, set_by_choice, substituted, unfold_from_the_front
 
 if TYPE_CHECKING:
     import torch
@@ -26,92 +25,79 @@ def exportable_operators() -> Iterator[None]:
     """
     import torch
 
-    functions = torch.nn.functional
-    repeat = _repeating(torch.repeat_interleave)
+    functional, tensor = torch.nn.functional, torch.Tensor
     with contextlib.ExitStack() as stack:
-        for owner, name, value in (
-            (torch, "repeat_interleave", repeat),
-            (torch.Tensor, "repeat_interleave", repeat),
-            (torch.Tensor, "__setitem__", _setting_rows(set_by_choice(torch.Tensor.__setitem__))),
-            (torch.Tensor, "masked_scatter", _scattered),
-            (torch, "masked_scatter", _scattered),
-            (torch, "cumsum", _running_sum(torch.cumsum)),
-            (torch.Tensor, "cumsum", _running_sum(torch.Tensor.cumsum)),
-            (torch, "full", _full_of(torch.full)),
-            (functions, "max_pool2d", _pooled(functions.max_pool2d)),
-            (functions, "scaled_dot_product_attention", _each_head(functions.scaled_dot_product_attention)),
-            (torch.Tensor, "__ior__", torch.Tensor.__or__),
-            (torch.Tensor, "__iand__", torch.Tensor.__and__),
-            (torch.Tensor, "__round__", lambda tensor, digits=None: round(tensor.item(), digits)),
-            (torch, "diff", difference_of(torch.diff)),
-            (torch.Tensor, "diff", difference_of(torch.Tensor.diff)),
-            (torch, "histc", counts_of),
-            (torch.Tensor, "histc", counts_of),
-            (torch, "isin", is_among),
-            (torch, "take_along_dim", _taken_along(torch.take_along_dim)),
-            (torch.Tensor, "take_along_dim", _taken_along(torch.Tensor.take_along_dim)),
-            (torch, "rms_norm", _root_mean_square),
-            (functions, "rms_norm", _root_mean_square),
-            (torch, "asinh", _area_sine),
-            (torch.Tensor, "asinh", _area_sine),
-            (torch, "expm1", _exp_less_one),
-            (torch.Tensor, "expm1", _exp_less_one),
+        for name, substitute, *owners in (
+            ("repeat_interleave", _repeating, torch, tensor),
+            ("__setitem__", _setting_rows, tensor),
+            ("masked_scatter", _scattered, torch, tensor),
+            ("cumsum", _running_sum, torch, tensor),
+            ("full", _full_of, torch),
+            ("max_pool2d", _pooled, functional),
+            ("scaled_dot_product_attention", _each_head, functional),
+            ("__ior__", lambda _, one, other: one | other, tensor),
+            ("__iand__", lambda _, one, other: one & other, tensor),
+            ("__round__", lambda _, one, digits=None: round(one.item(), digits), tensor),
+            ("diff", difference_of, torch, tensor),
+            ("histc", counts_of, torch, tensor),
+            ("isin", is_among, torch),
+            ("take_along_dim", _taken_along, torch, tensor),
+            ("rms_norm", _root_mean_square, torch, functional),
+            ("asinh", _area_sine, torch, tensor),
+            ("expm1", _exp_less_one, torch, tensor),
+            ("unfold", unfold_from_the_front, tensor),
         ):
-            stack.enter_context(replaced(owner, name, value))
-        stack.enter_context(unfolding_from_the_front())
+            for owner in owners:
+                stack.enter_context(substituted(owner, name, substitute))
         yield
 
 
-def _each_head(attend: Any) -> Any:
+def _each_head(
+    attend: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *rest: Any,
+    enable_gqa: bool = False,
+    **how: Any,
+) -> Any:
     """Attention whose keys and values are of groups of heads, with one for each head."""
-
-    def compute(
-        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any, enable_gqa: bool = False, **how: Any
-    ) -> Any:
-        if enable_gqa:
-            batch, groups, length, _ = key.shape
-            heads = query.shape[1] // groups
-            key, value = (
-                one[:, :, None]
-                .expand(batch, groups, heads, length, one.shape[-1])
-                .reshape(batch, groups * heads, length, one.shape[-1])
-                for one in (key, value)
-            )
-        return attend(query, key, value, *rest, **how)
-
-    return compute
+    if enable_gqa:
+        batch, groups, length, _ = key.shape
+        heads = query.shape[1] // groups
+        key, value = (
+            one[:, :, None]
+            .expand(batch, groups, heads, length, one.shape[-1])
+            .reshape(batch, groups * heads, length, one.shape[-1])
+            for one in (key, value)
+        )
+    return attend(query, key, value, *rest, **how)
 
 
-def _repeating(repeat: Any) -> Any:
-    def compute(tensor: torch.Tensor, repeats: Any, dim: int | None = None, **how: Any) -> torch.Tensor:
-        import torch
+def _repeating(repeat: Any, tensor: torch.Tensor, repeats: Any, dim: int | None = None, **how: Any) -> torch.Tensor:
+    import torch
 
-        found: torch.Tensor
-        if dim is None or not isinstance(repeats, int):
-            found = repeat(tensor, repeats, dim, **how)
-            return found
-        axis = dim % tensor.dim()
-        return torch.stack([tensor] * repeats, dim=axis + 1).flatten(axis, axis + 1)
-
-    return compute
+    found: torch.Tensor
+    if dim is None or not isinstance(repeats, int):
+        found = repeat(tensor, repeats, dim, **how)
+        return found
+    axis = dim % tensor.dim()
+    return torch.stack([tensor] * repeats, dim=axis + 1).flatten(axis, axis + 1)
 
 
-def _taken_along(take: Any) -> Any:
-    def compute(tensor: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
-        if dim is None:
-            found: torch.Tensor = take(tensor, indices)
-            return found
-        axis = dim % tensor.dim()
-        shape = [max(one, other) for one, other in zip(tensor.shape, indices.shape, strict=True)]
-        of = [tensor.shape[axis] if place == axis else size for place, size in enumerate(shape)]
-        shape[axis] = indices.shape[axis]
-        return tensor.expand(of).gather(axis, indices.expand(shape))
-
-    return compute
+def _taken_along(take: Any, tensor: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    if dim is None:
+        found: torch.Tensor = take(tensor, indices)
+        return found
+    axis = dim % tensor.dim()
+    shape = [max(one, other) for one, other in zip(tensor.shape, indices.shape, strict=True)]
+    of = [tensor.shape[axis] if place == axis else size for place, size in enumerate(shape)]
+    shape[axis] = indices.shape[axis]
+    return tensor.expand(of).gather(axis, indices.expand(shape))
 
 
 def _root_mean_square(
-    tensor: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None = None, eps: float | None = None
+    _: Any, tensor: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None = None, eps: float | None = None
 ) -> torch.Tensor:
     import torch
 
@@ -121,34 +107,30 @@ def _root_mean_square(
     return found if weight is None else found * weight
 
 
-def _area_sine(tensor: torch.Tensor) -> torch.Tensor:
+def _area_sine(_: Any, tensor: torch.Tensor) -> torch.Tensor:
     size = tensor.abs()
     return tensor.sign() * (size + (size.square() + 1).sqrt()).log()
 
 
-def _exp_less_one(tensor: torch.Tensor) -> torch.Tensor:
+def _exp_less_one(_: Any, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.exp() - 1
 
 
-def _setting_rows(setitem: Any) -> Any:
+def _setting_rows(setitem: Any, tensor: torch.Tensor, key: Any, value: Any) -> None:
     """Rows that are put one after another where a mask is set: each place takes the row that its turn is."""
+    import torch
 
-    def put(tensor: torch.Tensor, key: Any, value: Any) -> None:
-        import torch
-
-        if isinstance(value, torch.Tensor) and value.numel() == 0:
-            return
-        masked = isinstance(key, torch.Tensor) and key.dtype is torch.bool and isinstance(value, torch.Tensor)
-        if not masked or value.shape[1:] != tensor.shape[key.dim() :] or value.dim() != 1 + tensor.dim() - key.dim():
-            setitem(tensor, key, value)
-            return
-        rows = value.to(tensor.dtype)[_turns(key)]
-        tensor.copy_(torch.where(key[(...,) + (None,) * (tensor.dim() - key.dim())], rows, tensor))
-
-    return put
+    if isinstance(value, torch.Tensor) and value.numel() == 0:
+        return
+    masked = isinstance(key, torch.Tensor) and key.dtype is torch.bool and isinstance(value, torch.Tensor)
+    if not masked or value.shape[1:] != tensor.shape[key.dim() :] or value.dim() != 1 + tensor.dim() - key.dim():
+        set_by_choice(setitem, tensor, key, value)
+        return
+    rows = value.to(tensor.dtype)[_turns(key)]
+    tensor.copy_(torch.where(key[(...,) + (None,) * (tensor.dim() - key.dim())], rows, tensor))
 
 
-def _scattered(tensor: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+def _scattered(_: Any, tensor: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     """Whole rows where the mask is one of rows, spread over the last axis: places counted by row stay small numbers,
     which a device that counts in float16 knows exactly."""
     import torch
@@ -170,38 +152,26 @@ def _turns(mask: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def _running_sum(add: Any) -> Any:
+def _running_sum(add: Any, tensor: torch.Tensor, *axis: Any, **how: Any) -> torch.Tensor:
     """Of a mask, what it counts: no runtime adds truth values."""
+    import torch
 
-    def compute(tensor: torch.Tensor, *axis: Any, **how: Any) -> torch.Tensor:
-        import torch
-
-        found: torch.Tensor = add(tensor.to(torch.int64) if tensor.dtype is torch.bool else tensor, *axis, **how)
-        return found
-
-    return compute
+    found: torch.Tensor = add(tensor.to(torch.int64) if tensor.dtype is torch.bool else tensor, *axis, **how)
+    return found
 
 
-def _full_of(fill: Any) -> Any:
+def _full_of(fill: Any, size: Any, fill_value: Any, **how: Any) -> torch.Tensor:
     """Whole numbers stay such: the exporter makes them floating-point where no dtype is asked for."""
+    import torch
 
-    def compute(size: Any, fill_value: Any, **how: Any) -> torch.Tensor:
-        import torch
-
-        if type(fill_value) is int and how.get("dtype") is None:
-            how = {**how, "dtype": torch.int64}
-        found: torch.Tensor = fill(size, fill_value, **how)
-        return found
-
-    return compute
+    if type(fill_value) is int and how.get("dtype") is None:
+        how = {**how, "dtype": torch.int64}
+    found: torch.Tensor = fill(size, fill_value, **how)
+    return found
 
 
-def _pooled(pool: Any) -> Any:
+def _pooled(pool: Any, tensor: torch.Tensor, *rest: Any, **how: Any) -> Any:
     """A picture without a batch gets one."""
-
-    def compute(tensor: torch.Tensor, *rest: Any, **how: Any) -> Any:
-        if tensor.dim() != 3 or how.get("return_indices"):
-            return pool(tensor, *rest, **how)
-        return pool(tensor[None], *rest, **how)[0]
-
-    return compute
+    if tensor.dim() != 3 or how.get("return_indices"):
+        return pool(tensor, *rest, **how)
+    return pool(tensor[None], *rest, **how)[0]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..changes import Changes, current_changes
 from ..model.types import ModelSubject, Unsupported
-from . import decoding, exporter, tracing
-from .exported import ENCODER, EXPORTER, PROMPT, STEP, Exported, Opener
+from . import decoding, exporter, onnx, tracing
+from .exported import ENCODER, EXPORTER, FORWARD, ONNX, PROMPT, STEP, Exported, Opener
 from .keeping import Route, Way, export_failure, export_once, opened
+from .program import export_function
+from .traceable import traceable_parts
 from .verification import Proof
 
 if TYPE_CHECKING:
@@ -56,16 +59,57 @@ def export_openvino(
 
 def changed_ways(changes: Changes) -> tuple[tuple[str, Way], ...]:
     """The ways of a try that changes the export, instead of the usual ones; none where it doesn't."""
-    from . import other_ways
-
     if changes.shapes:
-        return (("convert_model for these shapes", other_ways.for_these_shapes),)
+        return (("convert_model for these shapes", _for_these_shapes),)
     found: dict[str, tuple[tuple[str, Way], ...]] = {
         "trace": _TRACES,
-        "onnx": (("by way of ONNX", other_ways.over_onnx),),
-        "program": (("torch.export", other_ways.over_program),),
+        "onnx": (("by way of ONNX", _over_onnx),),
+        "program": (("torch.export", _over_program),),
     }
     return found.get(changes.export, ())
+
+
+def _for_these_shapes(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """The usual trace with every size a constant: exported anew for each shape."""
+    return tracing.with_convert_model(subject, example, folder, held=frozenset())
+
+
+def _over_onnx(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """torch's ONNX file of the forward pass, read by OpenVINO's converter, for the shapes of the example.
+
+    Raises what either raises.
+    """
+    onnx.traced(subject, example, folder)
+    import onnx as library
+    import openvino
+
+    file = folder / ONNX
+    graph = library.load(str(file), load_external_data=False).graph
+    given, results = ([one.name for one in ports] for ports in (graph.input, graph.output))
+    tracing.save_named(openvino.convert_model(str(file)), given, results, folder / FORWARD)
+    file.unlink()
+    return Exported(folder=folder, method="onnx", static=True)
+
+
+def _over_program(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """The program of torch.export, read by OpenVINO's converter, for the shapes of the example.
+
+    Raises what either raises.
+    """
+    import openvino
+    import torch
+
+    model = subject.model
+    tensors, positions, compute = tracing.bare_forward(model, example)
+    given = {**tensors, **positions}
+    file = folder / "forward.pt2"
+    with traceable_parts(model), torch.no_grad():
+        outputs = list(compute(given))
+        export_function(model, compute, given, file)
+    converted = openvino.convert_model(torch.export.load(str(file)))
+    tracing.save_named(converted, list(given), outputs, folder / FORWARD)
+    file.unlink()
+    return Exported(folder=folder, method="torch.export", static=True)
 
 
 def _ways(subject: ModelSubject) -> Iterator[tuple[str, Way]]:

@@ -5,20 +5,20 @@ A program is held against the module that it was made of, on CPU and in the same
 
 from __future__ import annotations
 
-import copy
+import functools
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
 from ..model.types import Unsupported
-from .decoding import decoder_of, present, recorded_calls, slots
+from .decoding import compute_call, decoder_of, grown_axes, recorded_calls, tensors_in
 from .exported import PROMPT, STEP
-from .tracing import by_position, traceable_parts
+from .traceable import traceable_parts
+from .tracing import Compute, Tensors, by_position
 
 if TYPE_CHECKING:
     import torch
@@ -31,9 +31,6 @@ INNER = "model."
 
 LIMITS = {"float32": 1e-4, "bfloat16": 4e-2}
 """The same operators compute on both sides; half the tolerance of bfloat16, since sums may be taken otherwise."""
-
-Tensors = Mapping[str, "torch.Tensor"]
-Compute = Callable[[Tensors], dict[str, "torch.Tensor"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +52,7 @@ def export_forward(model: Any, tensors: Tensors, file: Path) -> Program:
         return results(model(**nested(values), **wishes))
 
     with traceable_parts(model):
-        return _export(model, compute, tensors, file)
-
-
-def export_function(part: Any, compute: Compute, tensors: Tensors, file: Path) -> Program:
-    """A function of `part` from tensors by name to tensors by name. Raises `Unsupported` with the reason."""
-    return _export(part, compute, tensors, file)
-
-
-def export_module(module: Any, tensors: Tensors, file: Path) -> Program:
-    """A module that takes tensors by name and gives tensors by name."""
-    return _export(module, lambda values: dict(module(**values)), tensors, file)
+        return export_function(model, compute, tensors, file)
 
 
 def export_decoding(model: Any, tensors: Tensors, folder: Path) -> dict[str, Program]:
@@ -82,49 +69,23 @@ def export_decoding(model: Any, tensors: Tensors, folder: Path) -> dict[str, Pro
     decoder = decoder_of(model)
     found: dict[str, Program] = {}
     for part, name, call in [*encoded, (decoder, PROMPT, seen[0]), (decoder, STEP, seen[1])]:
-        given = {slot.name: slot.tensor for slot in slots(call)}
-        growing = _growing(given, {slot.name: slot.tensor for slot in slots(seen[2])}) if name == STEP else {}
-        compute = _step_of(part, call)
+        given = tensors_in(call)
+        growing = grown_axes(given, seen[2]) if name == STEP else {}
+        compute = functools.partial(compute_call, part, call)
         with traceable_parts(model):
-            found[name] = _export(part, compute, given, folder / f"{name}.pt2", growing)
+            found[name] = export_function(part, compute, given, folder / f"{name}.pt2", growing)
     return found
 
 
-def _growing(now: Tensors, next_: Tensors) -> dict[str, list[int]]:
-    """The axes that are longer at the next token, by input."""
-    return {
-        name: [axis for axis, size in enumerate(now[name].shape) if size != next_[name].shape[axis]]
-        for name in now
-        if name in next_ and now[name].dim() == next_[name].dim()
-    }
-
-
-def _step_of(part: Any, call: Mapping[str, Any]) -> Compute:
-    """One recorded call with other tensors: its logits, or an encoder's results, and what it changed of its cache."""
-    from transformers.cache_utils import Cache
-
-    from ..model.outputs import floating_outputs
-
-    places = [(slot.name, slot.tensor) for slot in slots(call)]
-
-    def compute(values: Tensors) -> dict[str, torch.Tensor]:
-        instead = {id(tensor): values[name] for name, tensor in places}
-        output = part(**copy.deepcopy(dict(call), instead))  # a call writes into its cache
-        caches = [entry for entry in dict(output).values() if isinstance(entry, Cache)]
-        same = {id(tensor) for tensor in values.values()}  # as keys of the encoder's output, from the prompt on
-        found = (slot for cache in caches for slot in slots(cache))
-        states = {present(slot.name): slot.tensor for slot in found if id(slot.tensor) not in same}
-        floating = floating_outputs(output)
-        main = {"logits": floating["logits"]} if "logits" in floating else floating
-        return {**main, **states}
-
-    return compute
-
-
-def _export(
-    part: Any, compute: Compute, tensors: Tensors, file: Path, growing: Mapping[str, list[int]] | None = None
+def export_function(
+    part: Any, compute: Compute, tensors: Tensors, file: Path, growing: Mapping[str, Sequence[int]] | None = None
 ) -> Program:
+    """A function of `part` from tensors by name to tensors by name, with axes that may have another size, by input.
+
+    Raises `Unsupported` with the reason.
+    """
     import torch
+    from torch.fx.experimental import _config
 
     names = list(tensors)
     dims = torch.export.Dim
@@ -133,7 +94,9 @@ def _export(
     with torch.no_grad():
         want = compute(tensors)
         try:
-            with _quiet(), _lengths_of_one():
+            # Tracing warns of what it specialises; the result is held against torch. A length that is 1 in the
+            # example stays one that grows: a decoder's first states have it.
+            with warnings.catch_warnings(action="ignore"), _config.patch(backed_size_oblivious=True):
                 made = torch.export.export(
                     by_position(part, compute, names), tuple(tensors.values()), dynamic_shapes=shapes, strict=False
                 )
@@ -162,20 +125,6 @@ def _hold_against(got: Tensors, want: Tensors) -> None:
     comparison = compare(to_arrays(got), to_arrays(want))
     if not comparison.max_rel_error <= LIMITS["bfloat16" if half else "float32"]:
         raise _refused(f"the program gives other numbers than torch: {comparison}", Stage.CONVERT)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tracing warns of what it specialises; the result is held against torch
-        yield
-
-
-def _lengths_of_one() -> Any:
-    """Have a length that is 1 in the example stay one that grows: a decoder's first states have it."""
-    from torch.fx.experimental import _config
-
-    return _config.patch(backed_size_oblivious=True)
 
 
 def _refused(reason: str, stage: Stage) -> Unsupported:

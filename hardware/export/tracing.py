@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from ..model.positions import host_positions
 from ..model.types import ModelSubject
-from .caches import replaced, traceable_caches
-from .constants import computed_beforehand
 from .exported import FORWARD, RESULT, Exported
 from .operators import convertible_operators
-from .positions import host_positions
+from .traceable import changeable_logits, traceable_masks, traceable_parts, traced_numbers
 from .verification import follows_length, held_inputs
 
 if TYPE_CHECKING:
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
 
     from ..model.types import Inputs
 
-_TRACEABLE_EXPERTS = "batched_mm"
-"""transformers' way of computing experts that has no loop over those that were chosen (`integrations/moe.py`)."""
+Tensors = Mapping[str, "torch.Tensor"]
+Compute = Callable[[Tensors], dict[str, "torch.Tensor"]]
 
 
 def with_convert_model(
@@ -47,11 +45,7 @@ def with_convert_model(
 
 def bare_forward(
     model: torch.nn.Module, example: Inputs
-) -> tuple[
-    dict[str, torch.Tensor],
-    dict[str, torch.Tensor],
-    Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]],
-]:
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], Compute]:
     """The tensors of an example, the positions that a model would make on the host of them, and a function of both: a
     forward pass without a cache."""
     import torch
@@ -63,7 +57,7 @@ def bare_forward(
     wishes = without_cache(model)
     tensors = to_tensors(example, "cpu", torch.float32)
 
-    def compute(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def compute(values: Tensors) -> dict[str, torch.Tensor]:
         return floating_outputs(model(**nested(values), **wishes))
 
     return tensors, host_positions(model, tensors), compute
@@ -79,8 +73,8 @@ def holding_numbers(subject: ModelSubject, example: Inputs, folder: Path) -> Exp
 
 def convert(
     model: torch.nn.Module,
-    compute: Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]],
-    tensors: Mapping[str, torch.Tensor],
+    compute: Compute,
+    tensors: Tensors,
     dynamic: Mapping[str, int],
     file: Path,
     *,
@@ -94,60 +88,48 @@ def convert(
     import openvino
     import torch
 
-    taken = Traceable.of(model, compute, tensors, held)
-    names = list(taken.tensors)
+    given, compute = holding(compute, tensors, held)
+    names = list(given)
     with torch.no_grad():
-        outputs = list(taken.compute(taken.tensors))
-        converted = openvino.convert_model(taken.module(), example_input=tuple(taken.tensors.values()))
+        outputs = list(compute(given))
+        module = by_position(model, compute, names)
+        converted = openvino.convert_model(module, example_input=tuple(given.values()))
+    for port, name in zip(converted.inputs, names, strict=True):
+        free = dynamic[name] if held is None else 0
+        shape = openvino.PartialShape([-1] * free + list(given[name].shape[free:]))
+        port.get_node().set_partial_shape(shape)
+    save_named(converted, names, outputs, file)
+
+
+def save_named(converted: Any, inputs: Sequence[str], outputs: Sequence[str], file: Path) -> None:
+    """Save OpenVINO's model with these names, in the order in which its source has them."""
+    import openvino
+
     for port, name in zip(converted.outputs, outputs, strict=True):
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(RESULT + name)
-    for port, name in zip(converted.inputs, names, strict=True):
+    for port, name in zip(converted.inputs, inputs, strict=True):
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(name)
-        free = dynamic[name] if held is None else 0
-        shape = openvino.PartialShape([-1] * free + list(taken.tensors[name].shape[free:]))
-        port.get_node().set_partial_shape(shape)
     converted.validate_nodes_and_infer_types()
     openvino.save_model(converted, file, compress_to_fp16=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traceable:
-    """What a tracer is given: a function of tensors by name, and the tensors that aren't constants of it."""
+def holding(
+    compute: Compute, tensors: Tensors, held: frozenset[str] | None
+) -> tuple[dict[str, torch.Tensor], Compute]:
+    """What a tracer is given: the tensors that aren't `held`, and `compute` of them with those that are as constants;
+    where some may be held, or none, so are all sizes."""
+    constants = {name: tensor for name, tensor in tensors.items() if name in (held or ())}
 
-    model: torch.nn.Module
-    tensors: dict[str, torch.Tensor]
-    compute: Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
+    def completed(values: Tensors) -> dict[str, torch.Tensor]:
+        with contextlib.nullcontext() if held is None else computed_beforehand(list(constants.values())):
+            return compute({**values, **constants})
 
-    @classmethod
-    def of(
-        cls,
-        model: torch.nn.Module,
-        compute: Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]],
-        tensors: Mapping[str, torch.Tensor],
-        held: frozenset[str] | None,
-    ) -> Self:
-        """`compute` with the tensors that are `held` as constants; where some may be, or none, so are all sizes."""
-        constants = {name: tensor for name, tensor in tensors.items() if name in (held or ())}
-
-        def completed(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-            with contextlib.nullcontext() if held is None else computed_beforehand(list(constants.values())):
-                return compute({**values, **constants})
-
-        free = {name: tensor for name, tensor in tensors.items() if name not in constants}
-        return cls(model=model, tensors=free, compute=completed)
-
-    def module(self) -> torch.nn.Module:
-        """A module from the tensors, in their order, to a tuple."""
-        return by_position(self.model, self.compute, list(self.tensors))
+    return {name: tensor for name, tensor in tensors.items() if name not in constants}, completed
 
 
-def by_position(
-    model: torch.nn.Module,
-    compute: Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]],
-    names: Sequence[str],
-) -> torch.nn.Module:
+def by_position(model: torch.nn.Module, compute: Compute, names: Sequence[str]) -> torch.nn.Module:
     """`compute` as tracers want it: a module from tensors in the order of `names` to a tuple, with `model` inside."""
     import torch
 
@@ -166,100 +148,73 @@ def by_position(
 def traceable(model: torch.nn.Module) -> Iterator[None]:
     """For a while, what can't be traced or converted is computed in a way that can: the same numbers otherwise."""
     with (
-        _traceable_masks(),
+        traceable_masks(),
         traceable_parts(model),
-        _traced_numbers(),
+        traced_numbers(),
         convertible_operators(),
-        _changeable_logits(model),
+        changeable_logits(model),
     ):
         yield
 
 
 @contextlib.contextmanager
-def _changeable_logits(model: torch.nn.Module) -> Iterator[None]:
-    """Logits that are changed in place are a copy: OpenVINO's converter writes such changes back into what they were
-    computed with, which it can't where that is a product."""
-    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    if head is None:
-        yield
-        return
-    hook = head.register_forward_hook(lambda _module, _given, logits: logits.clone())
-    try:
-        yield
-    finally:
-        hook.remove()
+def computed_beforehand(constants: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Compute outside of the trace whatever is given constants alone, tensors that are made from numbers among them:
+    it isn't part of the trace.
 
-
-@contextlib.contextmanager
-def traceable_parts(model: torch.nn.Module) -> Iterator[None]:
-    """What no tracer can follow, whatever the runtime: experts in a loop, caches, and sequences packed in one row.
-
-    transformers looks for such sequences with `diff`, which converters don't know: there are none.
-    """
-    from transformers import masking_utils
-
-    with (
-        _traceable_experts(model),
-        traceable_caches(),
-        replaced(masking_utils, "find_packed_sequence_indices", lambda *_: None),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def _traceable_masks() -> Iterator[None]:
-    """transformers builds some masks with vmap, which cannot be traced; optimum-intel's replacement can.
-
-    Its mask is added to the scores. The library's own is boolean, and OpenVINO computes NaN where a padded row has
-    nothing to attend to, which spreads from there.
-    """
-    try:
-        from optimum.exporters.openvino.patching_utils import eager_mask_without_vmap
-        from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-    except ImportError:  # without optimum-intel the library's own masks are tried
-        yield
-        return
-    before = {name: ALL_MASK_ATTENTION_FUNCTIONS[name] for name in ("sdpa", "eager")}
-    for name in before:
-        ALL_MASK_ATTENTION_FUNCTIONS.register(name, eager_mask_without_vmap)
-    try:
-        yield
-    finally:
-        for name, function in before.items():
-            ALL_MASK_ATTENTION_FUNCTIONS.register(name, function)
-
-
-@contextlib.contextmanager
-def _traceable_experts(model: torch.nn.Module) -> Iterator[None]:
-    configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
-    changed = [(one, one._experts_implementation) for one in configs if hasattr(one, "_experts_implementation")]
-    for config, _ in changed:
-        config._experts_implementation = _TRACEABLE_EXPERTS
-    try:
-        yield
-    finally:
-        for config, before in changed:
-            config._experts_implementation = before
-
-
-@contextlib.contextmanager
-def _traced_numbers() -> Iterator[None]:
-    """Numbers that Python takes out of a tensor stay part of the trace, so far as it can hold them.
-
-    How many rows each of some experts gets, or each of some pictures, comes as a list of whole numbers, which `split`
-    takes as tensors too. Sizes are tensors while a trace is made, and `round` knows no tensors.
+    A trace holds each call otherwise, and a converter may have no rule for one whose result has no size of its own
+    before it is known: which values are there, or where a condition holds. Sizes are plain numbers, which Python may
+    look up, round or hand to other libraries; a trace makes them tensors otherwise.
     """
     import torch
+    from torch.overrides import TorchFunctionMode
 
-    listed = torch.Tensor.tolist
+    sizes = {torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.numel, torch.Tensor.__len__}
 
-    def in_the_trace(tensor: torch.Tensor) -> Any:
-        if torch.jit.is_tracing() and tensor.dim() == 1 and not tensor.is_floating_point():
-            return [tensor[place] for place in range(tensor.shape[0])]
-        return listed(tensor)
+    class Beforehand(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
+        def __init__(self) -> None:
+            super().__init__()
+            self.known: dict[int, torch.Tensor] = {id(one): one for one in constants}  # held, so that ids stay theirs
 
-    def rounded(tensor: torch.Tensor, digits: int = 0) -> torch.Tensor:
-        return torch.round(tensor, decimals=digits)
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            given = list(_tensors((args, kwargs)))
+            if function in sizes:
+                with _no_trace():
+                    return function(*args, **kwargs)
+            if not torch.jit.is_tracing() or any(id(one) not in self.known for one in given):
+                if given:
+                    self.known.pop(id(given[0]), None)  # a call in place may have changed it
+                return function(*args, **kwargs)
+            with _no_trace():
+                result = function(*args, **kwargs)
+            self.known.update((id(one), one) for one in _tensors(result))
+            return result
 
-    with replaced(torch.Tensor, "tolist", in_the_trace), replaced(torch.Tensor, "__round__", rounded):
+    with Beforehand():
         yield
+
+
+@contextlib.contextmanager
+def _no_trace() -> Iterator[None]:
+    import torch
+
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _tensors(one)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _tensors(one)

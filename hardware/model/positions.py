@@ -1,14 +1,20 @@
-"""How many tokens a model has positions for, and how many of them decoding may add."""
+"""How many tokens a model has positions for, how many of them decoding may add, and positions that Python counts."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 _NAMES = (
     *("max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions"),
     *("max_decoder_position_embeddings", "max_encoder_position_embeddings"),
 )
+_COUNTED_BY = "compute_3d_position_ids"
+"""What transformers calls it in models whose positions have a time, a height and a width (from Qwen2-VL on)."""
 _TABLES = ("position_embeddings", "embed_positions")
 """Tables of positions that may count from behind the padding token, as RoBERTa's does."""
 
@@ -54,3 +60,22 @@ def _left_out(model: Any, most: int) -> int:
         if getattr(table, "padding_idx", None) is not None and getattr(table, "num_embeddings", 0) <= most
     ]
     return max(behind, default=0)
+
+
+def host_positions(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """`position_ids` (3, batch, length) of a model that counts them token by token in Python, which no graph can
+    hold; empty for all other models."""
+    part = next((one for one in model.modules() if hasattr(one, _COUNTED_BY)), None)
+    if part is None or "position_ids" in tensors:
+        return {}
+    count = getattr(part, _COUNTED_BY)
+    given = {
+        one.name: tensors.get(one.name)
+        for one in inspect.signature(count).parameters.values()
+        if one.name in tensors or one.default is inspect.Parameter.empty
+    }
+    try:
+        positions = count(**given)
+    except ValueError:  # the model around it counts in another way
+        return {}
+    return {} if positions is None else {"position_ids": positions}

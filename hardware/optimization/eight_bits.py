@@ -1,20 +1,14 @@
-"""Strategies that make the products of linear layers in 8 bits: int8 on the host, float8 and int8 on accelerators."""
+"""Strategies that make the products of linear layers in 8 bits, and the layers that do: int8 on the host and float8
+by torch's own kernels, int8 on accelerators by torchao."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..own_commands import as_runnable
 from .changes import Change, replaced
-from .eight_bit_layers import (
-    float8_layers,
-    float8_of,
-    holds_float8,
-    holds_int8,
-    int8_layers,
-    products,
-)
 from .levels import OptimizationLevel
 from .strategies import Setting, Strategy
 
@@ -28,6 +22,149 @@ of it than trained ones."""
 FLOAT8_LIMIT = 0.25
 """The same of float8, which rounds to 3 bits of mantissa: by 6 % at most in what is summed up, wherever it lies."""
 
+FLOAT8_MULTIPLE = 16
+"""`torch._scaled_mm` takes rows and columns of a weight in multiples of this."""
+
+
+def products(model: torch.nn.Module) -> dict[str, tuple[torch.Tensor, torch.Tensor | None]]:
+    """By name, weight (out, in) and bias of the layers that are a product and nothing else: `Linear`, and the
+    `Conv1D` of transformers, which is one with its weight the other way round."""
+    import torch
+
+    turned = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
+    found: dict[str, tuple[torch.Tensor, torch.Tensor | None]] = {}
+    for name, module in model.named_modules():
+        if type(module) is torch.nn.Linear:
+            found[name] = module.weight, module.bias
+        elif turned is not None and type(module) is turned:
+            found[name] = module.weight.t(), module.bias
+    return found
+
+
+@functools.cache
+def _eight_bits() -> Any:
+    """What both layers are. The classes are made on first use, since importing us imports no torch."""
+    import torch
+
+    class EightBits(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
+        def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+            super().__init__()
+            self.out_features, self.in_features = weight.shape
+            self.weight = torch.empty_like(weight, device="meta")  # for code that asks a layer for its dtype
+            self.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
+
+    return EightBits
+
+
+@functools.cache
+def _int8_linear() -> Any:
+    import torch
+
+    class Int8Linear(_eight_bits()):  # type: ignore[misc] # made on first use
+        """Weights in int8 with a scale for each row; activations in uint8 with a scale and a zero for each call.
+
+        Without VNNI, sums of two products are kept in 16 bits, and activations use 7 of their 8.
+        """
+
+        def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+            super().__init__(weight, bias)
+            wide = weight.detach().float()
+            self.scales = wide.abs().amax(dim=1).clamp(min=1e-12) / 127
+            self.zeros = torch.zeros(len(wide), dtype=torch.int64)
+            narrow = (wide / self.scales[:, None]).round().clamp(-127, 127).to(torch.int8)
+            self.packed = torch.ops.onednn.qlinear_prepack(narrow.contiguous(), None)
+            self.most = 255 if torch.cpu._is_vnni_supported() else 127
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            wide = x.float().contiguous()
+            low, high = wide.aminmax()
+            low, high = low.clamp(max=0), high.clamp(min=0)
+            scale = ((high - low) / self.most).clamp(min=1e-12)
+            zero = (-low / scale).round()
+            narrow = (wide / scale + zero).round().clamp(0, self.most).to(torch.uint8)
+            bias = None if self.bias is None else self.bias.float()
+            made = torch.ops.onednn.qlinear_pointwise.tensor(
+                *(narrow, scale, zero.int(), self.packed, self.scales, self.zeros, bias),
+                *(1.0, 0, torch.float32, "none", [], ""),  # of the output: scale, zero, dtype, nothing behind it
+            )
+            return made.to(x.dtype)
+
+    return Int8Linear
+
+
+@functools.cache
+def _float8_linear() -> Any:
+    import torch
+
+    class Float8Linear(_eight_bits()):  # type: ignore[misc] # made on first use
+        """Weights in float8 with a scale for all; activations in float8 with a scale for each call."""
+
+        def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
+            super().__init__(weight, bias)
+            self._dtype, self._largest = dtype, torch.finfo(dtype).max
+            narrow, scale = self._narrow(weight.detach())
+            self.register_buffer("narrow", narrow.contiguous())
+            self.register_buffer("scale", scale)
+
+        def _narrow(self, wide: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            scale = wide.float().abs().amax().clamp(min=1e-12) / self._largest
+            return (wide.float() / scale).clamp(-self._largest, self._largest).to(self._dtype), scale
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows, scale = self._narrow(x.reshape(-1, self.in_features))
+            narrow = self.narrow.t()
+            made = torch._scaled_mm(rows, narrow, scale_a=scale, scale_b=self.scale, out_dtype=x.dtype)
+            made = made.reshape(*x.shape[:-1], self.out_features)
+            return made if self.bias is None else made + self.bias.to(made.dtype)
+
+    return Float8Linear
+
+
+def float8_layers(model: torch.nn.Module, dtype: torch.dtype) -> dict[str, torch.nn.Module]:
+    """A layer in float8 for each of the `products` whose sizes the kernel takes."""
+    return {
+        name: _float8_linear()(weight, bias, dtype)
+        for name, (weight, bias) in products(model).items()
+        if all(size % FLOAT8_MULTIPLE == 0 for size in weight.shape)
+    }
+
+
+def kinds_of(model: torch.nn.Module) -> set[str]:
+    """The kinds of products in 8 bits that a module has: by their layers, or by torchao's tensors in `Linear`."""
+    import torch
+
+    layers = {type(one).__name__ for one in model.modules() if isinstance(one, _eight_bits()) and _is_narrow(one)}
+    weights = {type(one.weight.data).__name__ for one in model.modules() if type(one) is torch.nn.Linear}
+    return layers | (weights & {Int8.kind})
+
+
+def _is_narrow(layer: Any) -> bool:
+    """Whether the numbers of a layer still have 8 bits: who casts a module casts those in float8 too."""
+    return not hasattr(layer, "narrow") or layer.narrow.element_size() == 1
+
+
+def float8_of(device: torch.device) -> torch.dtype | str:
+    """The float8 that a device multiplies, or why it multiplies none.
+
+    CUDA from compute capability 8.9 on; of AMD's, MI300 (gfx94) with formats that have no negative zero, and those
+    after it. torch's kernel for the host widens both sides first.
+    """
+    import torch
+
+    if device.type == "cpu":
+        return "no processor multiplies float8 itself: torch's kernel there widens it first"
+    if device.type != "cuda":
+        return f"torch has no float8 products for {device.type}"
+    if torch.version.hip:
+        architecture = torch.cuda.get_device_properties(device).gcnArchName
+        if architecture.startswith("gfx94"):
+            return torch.float8_e4m3fnuz
+        if not architecture.startswith(("gfx95", "gfx12")):
+            return f"{architecture.partition(':')[0]} doesn't multiply float8"
+    elif (found := torch.cuda.get_device_capability(device)) < (8, 9):
+        return f"compute capability {found[0]}.{found[1]} doesn't multiply float8; 8.9 does"
+    return torch.float8_e4m3fn
+
 
 class EightBits(Strategy):
     """Linear layers in 8 bits."""
@@ -35,11 +172,13 @@ class EightBits(Strategy):
     level = OptimizationLevel.O3
     limit = INT8_LIMIT
     instead_of = "8 bits"
+    kind: ClassVar[str]
+    """What tells a module that is made so, as in `kinds_of`."""
 
     def obstacle(self, setting: Setting) -> str:
         if why := self._missing(setting):
             return why
-        if any(held(setting.model) for held in _HELD):
+        if kinds_of(setting.model):
             return "its linear layers are in 8 bits already"
         return "" if products(setting.model) else "it has no linear layers"
 
@@ -47,11 +186,15 @@ class EightBits(Strategy):
         """Why the kernels aren't here; the empty string where they are."""
         raise NotImplementedError
 
+    def is_applied(self, model: torch.nn.Module) -> bool:
+        return self.kind in kinds_of(model)
+
 
 class Int8Kernels(EightBits):
     """int8 on the host."""
 
     name = "int8_kernels"
+    kind = "Int8Linear"
     description = "oneDNN's int8 kernels for the host: weights of linear layers, and activations while it runs"
 
     def _missing(self, setting: Setting) -> str:
@@ -64,16 +207,17 @@ class Int8Kernels(EightBits):
         return ""
 
     def apply(self, setting: Setting) -> Change:
-        return replaced(setting.model, int8_layers(setting.model))
-
-    def is_applied(self, model: torch.nn.Module) -> bool:
-        return holds_int8(model)
+        return replaced(
+            setting.model,
+            {name: _int8_linear()(*product) for name, product in products(setting.model).items()},
+        )
 
 
 class Float8(EightBits):
     """float8 where the hardware multiplies it."""
 
     name = "float8_dynamic"
+    kind = "Float8Linear"
     description = "torch's float8 products: weights of linear layers, and activations while it runs"
     limit = FLOAT8_LIMIT
     compiled_only = True
@@ -83,28 +227,27 @@ class Float8(EightBits):
 
         if why := super().obstacle(setting):
             return why
-        if any(p.dtype not in (torch.float32, torch.bfloat16, torch.float16) for p, _ in _of(setting.model)):
+        given = (torch.float32, torch.bfloat16, torch.float16)
+        if any(weight.dtype not in given for weight, _ in products(setting.model).values()):
             return "its weights are in no precision that float8 products give"
         return ""
 
     def _missing(self, setting: Setting) -> str:
-        form = float8_of(setting.device)
-        return form if isinstance(form, str) else ""
+        dtype = float8_of(setting.device)
+        return dtype if isinstance(dtype, str) else ""
 
     def apply(self, setting: Setting) -> Change:
-        form = float8_of(setting.device)
-        if isinstance(form, str):
-            raise ValueError(form)
-        return replaced(setting.model, float8_layers(setting.model, form))
-
-    def is_applied(self, model: torch.nn.Module) -> bool:
-        return holds_float8(model)
+        dtype = float8_of(setting.device)
+        if isinstance(dtype, str):
+            raise ValueError(dtype)
+        return replaced(setting.model, float8_layers(setting.model, dtype))
 
 
 class Int8(EightBits):
     """int8 through torchao."""
 
     name = "int8_dynamic"
+    kind = "Int8Tensor"
     description = "torchao: weights of linear layers in int8, activations made so while it runs"
     compiled_only = True
 
@@ -143,22 +286,3 @@ class Int8(EightBits):
             raise
         after = [module.weight for module in layers]
         return Change(on=lambda: put(after), off=lambda: put(before))
-
-    def is_applied(self, model: torch.nn.Module) -> bool:
-        return _holds_torchao(model)
-
-
-def _of(model: torch.nn.Module) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
-    return list(products(model).values())
-
-
-def _holds_torchao(model: torch.nn.Module) -> bool:
-    import torch
-
-    return any(
-        type(module) is torch.nn.Linear and type(module.weight.data).__name__ == "Int8Tensor"
-        for module in model.modules()
-    )
-
-
-_HELD: tuple[Callable[[torch.nn.Module], bool], ...] = (holds_int8, holds_float8, _holds_torchao)

@@ -6,16 +6,19 @@ can look into the module whether it is in force (`is_applied`). Those in 8 bits 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .batch_norms import foldable_pairs, folded
-from .changes import Change
+from .changes import Change, replaced
 from .levels import OptimizationLevel
 
 if TYPE_CHECKING:
     import torch
+
+Pair = tuple[str, str]
+"""Names of a convolution and of the normalisation that takes its output."""
 
 FLOAT32_LIMIT = 1e-4
 """What reorders sums in float32 may move an output by, relative to its scale: five times what suites allow, since it
@@ -286,3 +289,83 @@ def _has_compiler() -> bool:
     import shutil
 
     return any(shutil.which(name) for name in ("g++", "clang++", "c++"))
+
+
+def foldable_pairs(model: torch.nn.Module, sample: Mapping[str, torch.Tensor], limit: float) -> list[Pair]:
+    """Names of convolutions and of the normalisations that alone take their outputs, as passes over `sample` show.
+
+    Both run once, the normalisation in evaluation mode with statistics of its own, and it is handed the very tensor
+    that the convolution gave. Whether something else reads that tensor too can't be seen from that: pairs that move
+    an output by more than `limit` of its scale when they are folded aren't among them.
+    """
+    found = _handed_over(model, sample) if sample else []
+    if not found:
+        return []
+    want = outputs_of(model, sample)
+    if _moved(model, found, sample, want) <= limit:
+        return found
+    return [pair for pair in found if _moved(model, [pair], sample, want) <= limit]
+
+
+def _moved(model: torch.nn.Module, pairs: list[Pair], sample: Mapping[str, torch.Tensor], want: Any) -> float:
+    from ..compare import compare
+
+    change = folded(model, pairs)
+    try:
+        return compare(outputs_of(model, sample), want).max_rel_error
+    finally:
+        change.off()
+
+
+def outputs_of(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> Any:
+    """The outputs of a pass over a sample, as arrays by name."""
+    import torch
+
+    from ..model.outputs import results
+    from ..model.tensors import to_arrays
+
+    with torch.no_grad():
+        return to_arrays(results(model(**sample)))
+
+
+def _handed_over(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> list[Pair]:
+    import torch
+    from torch.nn.modules import module as hooks
+
+    names = {module: name for name, module in model.named_modules()}
+    given: dict[int, tuple[str, torch.Tensor]] = {}
+    runs: Counter[str] = Counter()
+    pairs: list[Pair] = []
+
+    def look(module: Any, args: tuple[Any, ...]) -> None:
+        if module in names and isinstance(module, torch.nn.BatchNorm2d) and not module.training:
+            runs[names[module]] += 1
+            if module.track_running_stats and args and id(args[0]) in given:
+                pairs.append((given[id(args[0])][0], names[module]))
+
+    def keep(module: Any, _: Any, output: torch.Tensor) -> None:
+        if module in names and isinstance(module, torch.nn.Conv2d):
+            runs[names[module]] += 1
+            given[id(output)] = names[module], output  # the tensor is kept so that its id stays its own
+
+    with (
+        hooks.register_module_forward_pre_hook(look),
+        hooks.register_module_forward_hook(keep),
+        torch.no_grad(),
+    ):
+        model(**sample)
+    return [pair for pair in pairs if all(runs[name] == 1 for name in pair)]
+
+
+def folded(model: torch.nn.Module, pairs: list[Pair]) -> Change:
+    """Fold each pair in place: the convolution gets the scale and shift of the normalisation, which does nothing."""
+    import torch
+    from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+    before = {name: model.get_submodule(name) for pair in pairs for name in pair}
+    after: dict[str, torch.nn.Module] = {}
+    for convolution, norm in pairs:
+        whole = fuse_conv_bn_eval(before[convolution], before[norm])
+        whole._hwcompat_folded = norm
+        after |= {convolution: whole, norm: torch.nn.Identity()}
+    return replaced(model, after)

@@ -8,10 +8,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+
+_PAGE = Path(__file__).parent / "web"
+_ADDRESS = "http://localhost/"
+"""Where a page believes to be: APIs of devices are kept from pages that come over an open network."""
 
 _LAUNCH_LIMIT_S = 40.0
 _PAGE_LIMIT_S = 20.0
@@ -54,19 +58,24 @@ class Page:
     said: list[tuple[str, str]]
 
     @classmethod
-    def open(cls, browser: Any, address: str) -> Page:
-        """A page of its own context, so that it shares nothing with another."""
-        found = cls(page=browser.new_context().new_page(), said=[])
+    def open(cls, browser: Any, runtime: Path) -> Page:
+        """A page of its own context, so that it shares nothing with another. What it loads is answered with files,
+        those of ONNX Runtime Web from the folder `runtime`: there is no server."""
+        context = browser.new_context()
+        context.route("**/*", lambda route: route.fulfill(path=_file_of(route.request.url, runtime)))
+        found = cls(page=context.new_page(), said=[])
         found.page.on("console", lambda message: found.said.append((message.type, message.text)))
         found.page.on("pageerror", lambda error: found.said.append(("error", str(error))))
-        found.page.goto(address, timeout=_PAGE_LIMIT_S * 1000)
+        found.page.goto(f"{_ADDRESS}index.html", timeout=_PAGE_LIMIT_S * 1000)
         found.page.wait_for_function("() => globalThis.hwcompat !== undefined", timeout=_PAGE_LIMIT_S * 1000)
         return found
 
-    def ask(self, what: str, given: dict[str, Any], *, limit_s: float) -> Any:
-        """Have the page do something. Raises `PageFailed`, and `TimeoutError` where it hangs."""
+    def ask(self, what: str, given: dict[str, Any], *, limit_s: float, files: Sequence[Path] = ()) -> Any:
+        """Have the page do something with `files`, which it reads itself. Raises `PageFailed`, and `TimeoutError`
+        where it hangs."""
         api = importlib.import_module("playwright.sync_api")
         try:
+            self.page.set_input_files("input", list(files), timeout=limit_s * 1000)
             self.page.evaluate("([what, given]) => { hwcompat.ask(what, given); }", [what, given])
             self.page.wait_for_function("() => hwcompat.answer !== null", timeout=limit_s * 1000)
             answer = self.page.evaluate("() => hwcompat.answer")
@@ -78,6 +87,11 @@ class Page:
             lost = f" (device lost: {answer['error']['lost']})" if answer["error"]["lost"] else ""
             raise PageFailed(answer["error"]["name"], answer["error"]["message"] + lost)
         return answer["result"]
+
+
+def _file_of(address: str, runtime: Path) -> Path:
+    """The file behind an address: folders have no folders inside, so that a name is all that counts."""
+    return (runtime if address.startswith(f"{_ADDRESS}runtime/") else _PAGE) / PurePosixPath(address).name
 
 
 class PageFailed(Exception):

@@ -1,4 +1,4 @@
-"""The worker's side: runs ONNX files with an execution provider that is registered as a plugin library.
+"""The worker's side: runs ONNX files with one execution provider, built in or registered as a plugin library.
 
 It runs with another environment's Python and imports nothing of ours but what lies beside it: onnxruntime, NumPy and,
 to quantise, onnx.
@@ -7,20 +7,24 @@ to quantise, onnx.
 from __future__ import annotations
 
 import importlib
+import json
 import platform
+import shutil
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+_KERNEL = "_kernel_time"
 
-def _files() -> Any:
-    return importlib.import_module("onnx_files")
+_sessions: dict[str, Any] = {}
+_placed: dict[int, dict[str, Any]] = {}
+"""By session of a built-in provider, where its nodes ran: by its profile of the first run, which ends with that."""
 
 
 def _runtime() -> Any:
-    return _files().runtime()
+    return importlib.import_module("onnxruntime")
 
 
 def _devices(module: str) -> list[Any]:
@@ -39,8 +43,13 @@ def _kind(device: Any) -> str:
     return str(device.device.type).rpartition(".")[2]
 
 
-def describe(*, module: str) -> dict[str, Any]:
-    """What is here: versions, the machine, and the provider's devices, an NPU first."""
+def describe(*, module: str = "", provider: str = "") -> dict[str, Any]:
+    """What is here: versions, the machine, and the devices of a plugin's provider, an NPU first. Which device a
+    provider that is built in takes it doesn't tell; a session that can't be opened says so."""
+    if not module:
+        missing = provider not in _runtime().get_available_providers()
+        reason = f"this onnxruntime has no {provider}" if missing else ""
+        return {"onnxruntime": _runtime().__version__, "reason": reason}
     found = _devices(module)
     build = importlib.import_module(f"{module}.build_and_package_info")
     return {
@@ -53,13 +62,32 @@ def describe(*, module: str) -> dict[str, Any]:
     }
 
 
-def _session(model: str, settings: dict[str, Any]) -> Any:
-    def options() -> Any:
-        found = _files().options_of(settings["optimisation"], settings["config"])
-        found.add_provider_for_devices(_devices(settings["module"])[:1], settings["options"])
-        return found
+def options_of(settings: dict[str, Any]) -> Any:
+    """A session's options: its level of optimisation, its entries, and the devices of a plugin's provider."""
+    options = _runtime().SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = getattr(_runtime().GraphOptimizationLevel, settings["optimisation"])
+    for name, value in settings.get("config", {}).items():
+        options.add_session_config_entry(name, value)
+    if "module" in settings:
+        options.add_provider_for_devices(_devices(settings["module"])[:1], settings["options"])
+    else:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(tempfile.mkdtemp(prefix="hwcompat-profile-")) / "profile")
+    return options
 
-    return _files().session_of(model, settings, options)
+
+def _session(model: str, settings: dict[str, Any]) -> Any:
+    """The session of a file with such settings, opened when first asked for."""
+    key = json.dumps([model, settings], sort_keys=True)
+    if key not in _sessions:
+        named = [settings["provider"]] if "provider" in settings else []
+        # Without this a session whose provider fails is made again on the CPU, with a line on standard output.
+        session = _runtime().InferenceSession(model, options_of(settings), enable_fallback=0, providers=named or None)
+        if session.get_providers()[:1] != named and named:
+            raise RuntimeError(f"the session has {', '.join(session.get_providers())} alone")
+        _sessions[key] = session
+    return _sessions[key]
 
 
 def _assigned(session: Any) -> dict[str, dict[str, int]]:
@@ -71,19 +99,42 @@ def _assigned(session: Any) -> dict[str, dict[str, int]]:
     return {provider: dict(counts) for provider, counts in found.items()}
 
 
-def run(*, model: str, settings: dict[str, Any], **places: str) -> dict[str, Any]:
-    """One pass between the files `inputs`, `outputs` and `execution`, and where it ran."""
+def placed_by(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Which provider ran each node, by operator and name, in the form in which a page tells it."""
+    ran: dict[str, dict[str, str]] = {}
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
+            told = event["args"]
+            ran.setdefault(told["provider"], {})[event["name"][: -len(_KERNEL)]] = told["op_name"]
+    providers = {
+        provider: {"stated": len(nodes), "all": False, "listed": [[kind, name] for name, kind in nodes.items()]}
+        for provider, nodes in ran.items()
+    }
+    return {"providers": providers, "taken": {"stated": 0, "listed": []}}
+
+
+def _profiled(session: Any) -> dict[str, Any]:
+    """Where the nodes of a session ran, which has run."""
+    if id(session) not in _placed:
+        profile = Path(session.end_profiling())
+        _placed[id(session)] = placed_by(json.loads(profile.read_text(encoding="utf-8")))
+        shutil.rmtree(profile.parent, ignore_errors=True)
+    return _placed[id(session)]
+
+
+def run(
+    *, model: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str, subject: str = ""
+) -> dict[str, Any]:
+    """One pass: arrays from the file `inputs`, arrays to the file `outputs`, and where it ran to `execution`."""
+    np = importlib.import_module("numpy")
     session = _session(model, settings)
-
-    def told() -> dict[str, Any]:
-        return {
-            "assigned": _assigned(session),
-            "providers": session.get_providers(),
-            "options": session.get_provider_options(),
-        }
-
-    found: dict[str, Any] = _files().run_pass(session, **places, told=told)
-    return found
+    with np.load(inputs) as file:
+        given = {one.name: file[one.name] for one in session.get_inputs()}
+    names = [one.name for one in session.get_outputs()]
+    np.savez(outputs, **dict(zip(names, session.run(names, given))))  # noqa: B905 - also runs on Python 3.9
+    proof = {"assigned": _assigned(session)} if "module" in settings else {"placed": _profiled(session), "said": []}
+    Path(execution).write_text(json.dumps(proof), encoding="utf-8")
+    return proof
 
 
 def placement(*, model: str, settings: dict[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,13 @@ It runs with another environment's Python and imports nothing of ours but what l
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib
 import json
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,6 @@ class _Open:
     def __init__(self) -> None:
         self.stack = contextlib.ExitStack()
         self.browser: Any = None
-        self.site: Any = None
         self.page: Any = None
         self.key = ""
         self.sessions: dict[str, dict[str, Any]] = {}
@@ -40,14 +41,10 @@ class _Open:
             browsers = importlib.import_module("browsers")
             started = time.perf_counter()
             driver = self.stack.enter_context(browsers.playwright())
-            runtime = Path(settings["runtime"])
             program = Path(settings["browser"])
             self.browser = browsers.launch(driver, settings["api"], program, software=settings["software"])
             self.stack.callback(self._end)
-            folders = {"/runtime/": runtime / "node_modules/onnxruntime-web/dist", "/": _HERE / "web"}
-            self.site = importlib.import_module("web_site").Site(folders)
-            self.stack.callback(self.site.close)
-            self.page = browsers.Page.open(self.browser, self.site.address)
+            self.page = browsers.Page.open(self.browser, _dist(settings))
             self.key, self.started_s = key, time.perf_counter() - started
         return self.page
 
@@ -56,10 +53,9 @@ class _Open:
         page = self.page_for(settings, subject)
         key = json.dumps([model, settings], sort_keys=True)
         if key not in self.sessions:
-            place = f"/models/{len(self.site.given)}.onnx"
-            self.site.given[place] = Path(model)
-            wanted = {name: settings[name] for name in ("bundle", "provider")}
-            opened = page.ask("open", {**wanted, "key": key, "model": place}, limit_s=settings["limit_s"])
+            wanted = {"key": key, **{name: settings[name] for name in ("bundle", "provider")}}
+            files = [Path(model), _dist(settings) / settings["wasm"]]
+            opened = page.ask("open", wanted, limit_s=settings["limit_s"], files=files)
             self.sessions[key] = {**opened, "key": key}
             self.sessions = {one: self.sessions[one] for one in opened["open"]}
         return self.sessions[key]
@@ -78,6 +74,10 @@ class _Open:
         self.key, self.page = "", None
         stack, self.stack = self.stack, contextlib.ExitStack()
         stack.close()
+
+
+def _dist(settings: dict[str, Any]) -> Path:
+    return Path(settings["runtime"]) / "node_modules/onnxruntime-web/dist"
 
 
 _open = _Open()
@@ -122,40 +122,24 @@ def run(
     np = importlib.import_module("numpy")
     try:
         opened = _open.session(model, subject, settings)
-        with np.load(inputs) as file:
-            given = [_given(place, name, file[name]) for place, name in enumerate(opened["inputs"])]
-        asked = {"key": opened["key"], "inputs": given, "results": "/results"}
-        found = _open.page.ask("run", asked, limit_s=settings["limit_s"])
-        arrays = {one["name"]: _taken(one) for one in found["outputs"]}
+        with np.load(inputs) as file, tempfile.TemporaryDirectory() as folder:
+            arrays = [file[name] for name in opened["inputs"]]
+            files = [Path(folder) / str(place) for place in range(len(arrays))]
+            for one, array in zip(files, arrays, strict=True):
+                array.tofile(one)
+            given = [{"type": str(array.dtype), "dims": list(array.shape)} for array in arrays]
+            asked = {"key": opened["key"], "inputs": given}
+            found = _open.page.ask("run", asked, limit_s=settings["limit_s"], files=files)
+        results = {one["name"]: np.frombuffer(base64.b64decode(one["data"]), one["type"]) for one in found}
+        np.savez(outputs, **{one["name"]: results[one["name"]].reshape(one["dims"]) for one in found})
     except Exception as error:
         told = "; ".join(one for one in _open.loud()[-3:] if one not in str(error))
         _open.close()
         kind = TimeoutError if type(error).__name__ == "TimeoutError" else RuntimeError  # Playwright's is no other's
         raise kind(f"{error}; {told}" if told else str(error)) from error
-    np.savez(outputs, **arrays)
-    proof = {
-        "placed": opened["placed"],
-        "adapter": opened["adapter"],
-        "where": {one["name"]: one["where"] for one in found["outputs"]},
-        "seconds": found["took"] / 1000,
-        "opened_s": opened["took"] / 1000,
-        "browser_s": _open.started_s,
-        "said": _open.loud()[:_MOST_SAID],
-    }
+    proof = {"placed": opened["placed"], "adapter": opened["adapter"], "said": _open.loud()[:_MOST_SAID]}
     Path(execution).write_text(json.dumps(proof), encoding="utf-8")
     return proof
-
-
-def _given(place: int, name: str, array: Any) -> dict[str, Any]:
-    url = f"/inputs/{place}"  # a name may hold what an address may not
-    _open.site.given[url] = array.tobytes()
-    return {"name": name, "type": str(array.dtype), "dims": list(array.shape), "url": url}
-
-
-def _taken(one: dict[str, Any]) -> Any:
-    np = importlib.import_module("numpy")
-    data = _open.site.taken.pop(f"/results/{one['place']}")
-    return np.frombuffer(data, dtype=one["type"]).reshape(one["dims"])
 
 
 if __name__ == "__main__":

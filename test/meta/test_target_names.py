@@ -21,7 +21,6 @@ EXCEPTIONS: Mapping[str, Mapping[str, set[str]]] = {
         "export/exporter.py": {"openvino"},
         "export/openvino.py": {"openvino"},
         "fleet/nodes.py": {"openvino"},
-        "backends/_openvino_graph.py": {"openvino"},
         "repro/script.py": {"openvino"},
     },
     "it is what torch calls a device or a build": {
@@ -30,7 +29,6 @@ EXCEPTIONS: Mapping[str, Mapping[str, set[str]]] = {
         "evidence/versions.py": {"cuda", "xpu"},
         "hardware/comparison.py": {"cuda", "xpu", "simulated"},
         "hardware/software.py": {"cuda", "rocm", "xpu", "openvino"},
-        "optimization/eight_bit_layers.py": {"cuda"},
         "optimization/eight_bits.py": {"cuda", "xpu"},
         "optimization/passes.py": {"cuda"},
         "optimization/strategies.py": {"cuda", "mps", "xpu"},
@@ -50,6 +48,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, set[str]]] = {
     },
     "it is a part of the target's own code": {
         "backends/_native_webgpu.py": {"webgpu"},
+        "backends/_openvino_runnable.py": {"openvino"},
         "backends/_xla_model.py": {"tpu"},
     },
     "it is the name of an environment or of an extra of the package": {

@@ -18,13 +18,11 @@ MAY = {
     # Folders that appear by one rename when all is in them, and a file that is renamed like that
     "hardware/export/keeping.py": "a folder of work, renamed when it proved right",
     "hardware/export/tracing.py": "the same folder",
-    "hardware/export/other_ways.py": "the same folder",
     "hardware/export/compressing.py": "a folder of work, renamed when it is whole",
     "hwcompat/plugins/fleet/lab_remote.py": "it runs elsewhere and imports nothing of ours; it renames",
     # Temporary folders, which go with their process
     "hardware/backends/_saving.py": "a check's own temporary folder",
     "hardware/backends/_openvino_model.py": "a check's own temporary folder",
-    "hardware/backends/_openvino_graph.py": "a check's own temporary folder",
     "hardware/evidence/table.py": "a temporary folder, for DuckDB to scan",
     "hardware/testing/warm.py": "a temporary folder",
     "hardware/testing/child.py": "the logs of a child",
@@ -34,7 +32,7 @@ MAY = {
     "hardware/process.py": "logs of children",
     "hwcompat/plugins/placement/mesh/check.py": "logs of children",
     "hardware/workers/xla_worker.py": "a worker's answer, read when it says that it is done",
-    "hardware/workers/onnx_files.py": "a worker's answer",
+    "hardware/workers/onnx_worker.py": "a worker's answer",
     "hardware/workers/web_worker.py": "a worker's answer",
     "hardware/workers/serving.py": "a pipe",
     "hwcompat/plugins/fleet/ray_cluster.py": "a temporary folder",

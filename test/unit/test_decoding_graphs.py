@@ -9,22 +9,21 @@ import pytest
 
 from hardware.backends.base import Unsupported
 from hardware.export import decoding, exporter
-from hardware.export.graph_decoding import none_of_it_in_torch
-from hardware.export.positions import host_positions
+from hardware.export.decoding import none_of_it_in_torch
 from hardware.model.calls import without_cache
+from hardware.model.positions import host_positions
 
 
-def test_states_of_a_cache_are_found_by_name_and_can_be_replaced() -> None:
+def test_states_of_a_cache_are_found_by_name() -> None:
     import torch
     from transformers.cache_utils import DynamicCache
 
     cache = DynamicCache()
     cache.update(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4), 0)
     call = {"input_ids": torch.zeros(1, 3), "past_key_values": cache, "use_cache": True}
-    slots = {slot.name: slot for slot in decoding.slots(call)}
-    assert set(slots) == {"input_ids", "past.layers.0.keys", "past.layers.0.values"}
-    slots["past.layers.0.keys"].put(torch.ones(1, 2, 5, 4))
-    assert cache.get_seq_length() == 5
+    found = decoding.tensors_in(call)
+    assert set(found) == {"input_ids", "past.layers.0.keys", "past.layers.0.values"}
+    assert found["past.layers.0.keys"] is cache.layers[0].keys
 
 
 def test_the_part_that_decodes_and_its_encoder_are_found() -> None:
@@ -111,8 +110,8 @@ def test_a_state_that_is_written_over_in_place_is_an_output_of_its_graph() -> No
             return ModelOutput(logits=input_ids * 2.0, past_key_values=past_key_values)
 
     call = {"input_ids": torch.ones(1, 3), "past_key_values": cache}
-    values = {slot.name: slot.tensor for slot in decoding.slots(call)}
-    assert set(decoding._compute(Decoder(), call, values)) == {"logits", "present.layers.0.keys"}
+    values = decoding.tensors_in(call)
+    assert set(decoding.compute_call(Decoder(), call, values)) == {"logits", "present.layers.0.keys"}
     assert float(values["past.layers.0.keys"].sum()) == 0
 
 

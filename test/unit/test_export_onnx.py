@@ -12,7 +12,7 @@ from hardware.backends.base import ModelSubject, Unsupported
 from hardware.evidence.record import Stage
 from hardware.export import export_onnx
 from hardware.export import onnx as exporting
-from hardware.export.masks import RULED_OUT, arithmetic_masks
+from hardware.export.traceable import RULED_OUT, arithmetic_masks
 
 torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")

@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hardware.export.caches import growing_caches, replaced  # noqa: E402
-from hardware.export.constants import computed_beforehand  # noqa: E402
 from hardware.export.operators import convertible_operators  # noqa: E402
+from hardware.export.traceable import growing_caches  # noqa: E402
+from hardware.export.tracing import computed_beforehand  # noqa: E402
 from hardware.export.verification import held_inputs  # noqa: E402
 
 functions = torch.nn.functional
@@ -95,18 +95,6 @@ def test_a_row_that_attends_to_nothing_is_finite() -> None:
     with convertible_operators():
         out = functions.scaled_dot_product_attention(X[None], X[None], X[None], mask)
     assert torch.isfinite(out).all()
-
-
-def test_replacing_what_a_base_class_has_leaves_nothing_behind() -> None:
-    class Base:
-        value = 1
-
-    class Inner(Base):
-        pass
-
-    with replaced(Inner, "value", 2):
-        assert Inner.value == 2
-    assert "value" not in vars(Inner)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")

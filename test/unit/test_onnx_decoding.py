@@ -12,10 +12,10 @@ from generators.derivation.building import build
 from generators.models.inputs import make_inputs
 from generators.models.store import load_recipe
 from hardware.backends.base import ModelSubject, Unsupported
-from hardware.export import onnx_decoding
+from hardware.export import decoding
 from hardware.export.compressing import in_float16, with_int8_weights_in
+from hardware.export.decoding import decode
 from hardware.export.exported import ENCODER, PROMPT, STEP
-from hardware.export.graph_decoding import decode
 from hardware.export.onnx import export_onnx
 from hardware.export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
 from hardware.testing.loud_weights import fill
@@ -56,7 +56,7 @@ def test_a_token_takes_a_cache_of_any_length(model_type: str, graphs: set[str]) 
 
 
 def test_a_step_for_one_length_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_decoding, "_growing_axes", lambda *_: {})
+    monkeypatch.setattr(decoding, "grown_axes", lambda *_: {})
     with pytest.raises(Unsupported, match="doesn't decode"):
         export_onnx_decoding(*decoder("gpt2"))
 

@@ -13,7 +13,6 @@ from optimised_models import CPU, Text, picture, sample
 
 from hardware.errors import UsageError
 from hardware.optimization import CPUOptimizer, OptimizationLevel, OptimizationResult, timing
-from hardware.optimization.batch_norms import foldable_pairs
 from hardware.optimization.changes import Change
 from hardware.optimization.optimizers import AppleOptimizer
 from hardware.optimization.strategies import (
@@ -22,6 +21,7 @@ from hardware.optimization.strategies import (
     FoldedBatchNorms,
     MixedPrecision,
     Setting,
+    foldable_pairs,
 )
 from hardware.testing.loud_weights import fill
 

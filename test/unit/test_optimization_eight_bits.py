@@ -7,9 +7,7 @@ import torch
 from optimised_models import CPU, Text
 
 from hardware.optimization import CPUOptimizer
-from hardware.optimization.eight_bit_layers import Float8 as Float8Format
-from hardware.optimization.eight_bit_layers import float8_layers, float8_of, products
-from hardware.optimization.eight_bits import Float8, Int8, Int8Kernels
+from hardware.optimization.eight_bits import Float8, Int8, Int8Kernels, float8_layers, float8_of, products
 from hardware.optimization.strategies import (
     Compiled,
     Setting,
@@ -70,7 +68,7 @@ def test_layers_that_are_a_product_are_found_whichever_way_their_weight_lies():
 
 
 def test_float8_products_are_those_of_float8_numbers():
-    form = Float8Format(dtype=torch.float8_e4m3fn, largest=448.0)
+    form = torch.float8_e4m3fn
     model, x = fill(Text()).requires_grad_(False), torch.linspace(-3, 5, 64).repeat(4, 1)[:, None]
     layer = float8_layers(model, form)["first"]
     assert layer.narrow.dtype == torch.float8_e4m3fn
@@ -93,7 +91,7 @@ def test_float8_is_for_devices_that_multiply_it(monkeypatch, capability, why):
     setting = Setting(model=Text(), device=torch.device("cuda:0"))
     assert Float8().obstacle(setting) == why
     if not why:
-        assert isinstance(float8_of(setting.device), Float8Format)
+        assert isinstance(float8_of(setting.device), torch.dtype)
         assert "float64" not in str(setting.model.first.weight.dtype)
         assert Float8().obstacle(Setting(model=Text().double(), device=setting.device))
 

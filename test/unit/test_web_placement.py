@@ -15,7 +15,7 @@ from hardware.backends._web_placement import (
     Incomplete,
     placement,
 )
-from hardware.workers.webgpu_worker import placed_by
+from hardware.workers.onnx_worker import placed_by
 
 pytestmark = needs_node
 GPU, NN = "WebGpuExecutionProvider", "WebNNExecutionProvider"

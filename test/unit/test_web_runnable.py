@@ -61,14 +61,13 @@ def runnable_of(proofs: dict[str, dict[str, Any]], files: dict[str, Path]) -> An
         FIXED_SHAPES=False,
         HOST_ALLOWED=WebBackend.HOST_ALLOWED,
         device="here",
-        UNSEEN="a kernel",
         described={},
         computed_in=lambda dtype: dtype,
         run_file=lambda file, *_, **__: ({}, by_file[file]),
         compute=lambda file, *_, **__: ({}, {**by_file[file], "said": []}),
     )
     made.graphs = {name: file for name, file in files.items() if name != "forward"}
-    made.decoded, made.proofs, made.actual_dtype = {}, {}, "float32"
+    made.decoded, made.proofs, made.actual_dtype, made.unseen = {}, {}, "float32", "a kernel"
     made.files = {(): files["forward"]}
     return made
 

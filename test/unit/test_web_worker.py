@@ -1,18 +1,11 @@
-"""The worker's side of the web targets without a browser: its log, its server, which browser it takes."""
+"""The worker's side of the web targets without a browser: its log, what a page loads, which browser it takes."""
 
 from __future__ import annotations
 
-import http.client
-import socket
-import struct
 import sys
-import threading
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -25,183 +18,6 @@ from hardware.software_adapters import is_software
 from hardware.workers import browsers, environment_of, environment_versions, environments
 from hardware.workers.browsers import SOFTWARE_ADAPTER, arguments
 from hardware.workers.environments import Browser, find_browser
-from hardware.workers.web_site import Site
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    folder = tmp_path / "served"
-    folder.mkdir()
-    (folder / "run.mjs").write_text("export {};", encoding="utf-8")
-    (folder / "index.html").write_text("<!doctype html>", encoding="utf-8")
-    (tmp_path / "secret.txt").write_text("secret", encoding="utf-8")
-    (folder / "link").symlink_to(tmp_path / "secret.txt")
-    found = Site({"/": folder})
-    yield found
-    found.close()
-
-
-def fetch(site: Site, path: str, data: bytes | None = None) -> Any:
-    return urllib.request.urlopen(urllib.request.Request(f"{site.address}{path}", data=data), timeout=10)
-
-
-def test_it_serves_loopback_alone_with_the_headers_of_isolation(site: Site):
-    with fetch(site, "/run.mjs") as answer:
-        assert answer.read() == b"export {};"
-        assert answer.headers["Content-Type"] == "text/javascript"
-        assert answer.headers["Cross-Origin-Opener-Policy"] == "same-origin"
-        assert answer.headers["Cross-Origin-Embedder-Policy"] == "require-corp"
-    assert site.server.server_address[0] == "127.0.0.1"
-    with fetch(site, "/") as answer:
-        assert answer.headers["Content-Type"].startswith("text/html")
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/../secret.txt", "/link", "/%2e%2e/secret.txt", "/nothing", "//etc/passwd", "/" + "n" * 300, "/run.mjs%00"],
-)
-def test_nothing_outside_its_folders_is_served(site: Site, path: str):
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        fetch(site, path)
-    assert caught.value.code == 404
-    caught.value.close()
-
-
-def test_results_are_taken_and_nothing_else_is(site: Site):
-    fetch(site, "/results/0", b"\x01\x02").close()
-    assert site.taken == {"/results/0": b"\x01\x02"}
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        fetch(site, "/run.mjs", b"other")
-    caught.value.close()
-    with fetch(site, "/run.mjs") as answer:
-        assert answer.read() == b"export {};"
-
-
-def raw(site: Site, first: str, *headers: str, body: bytes = b"") -> str:
-    """What a request that is written by hand is answered, until the server ends the connection."""
-    lines = [first, *headers, "Connection: close", "", ""]
-    with socket.create_connection(("127.0.0.1", site.port), timeout=10) as connection:
-        connection.sendall("\r\n".join(lines).encode() + body)
-        return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
-
-
-def status(answer: str) -> int:
-    return int(answer.split()[1])
-
-
-def test_only_who_was_told_the_address_is_answered(site: Site):
-    host = f"Host: 127.0.0.1:{site.port}"
-    assert status(raw(site, "GET /run.mjs HTTP/1.1", host)) == 403
-    assert status(raw(site, f"GET /{site.word}x/run.mjs HTTP/1.1", host)) == 403
-    assert status(raw(site, "GET /run.mjs HTTP/1.1", host, f"Cookie: site{site.port}=guessed")) == 403
-    opened = raw(site, f"GET /{site.word} HTTP/1.1", host)
-    assert status(opened) == 200
-    cookie = next(line for line in opened.splitlines() if line.startswith("Set-Cookie: "))
-    assert cookie.endswith("; Path=/; HttpOnly; SameSite=Strict")
-    own = cookie.removeprefix("Set-Cookie: ").partition(";")[0]
-    assert "export {};" in raw(site, "GET /run.mjs HTTP/1.1", host, f"Cookie: other=1; {own}")
-    posted = raw(site, "POST /results/3 HTTP/1.1", host, f"Cookie: {own}", "Content-Length: 1", body=b"x")
-    assert status(posted) == 200
-    assert site.taken == {"/results/3": b"x"}
-
-
-@pytest.mark.parametrize("name", ["evil.example", "127.0.0.1.evil.example", "192.168.0.7", "127.0.0.1"])
-def test_a_name_that_somebody_pointed_at_this_machine_reads_nothing(site: Site, name: str):
-    for host in (f"{name}:{site.port}" if name != "127.0.0.1" else f"{name}:{site.port + 1}", name):
-        answer = raw(site, f"GET /{site.word}/run.mjs HTTP/1.1", f"Host: {host}")
-        assert status(answer) == 403
-        assert "export" not in answer
-        assert "Set-Cookie" not in answer
-    assert status(raw(site, f"GET /{site.word}/run.mjs HTTP/1.0")) == 403
-    assert status(raw(site, f"GET /{site.word}/run.mjs HTTP/1.1", f"Host: LocalHost:{site.port}")) == 200
-
-
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://localhost:{port}"])
-def test_a_page_of_another_origin_gives_no_results(site: Site, origin: str):
-    told = (f"Host: 127.0.0.1:{site.port}", "Content-Type: text/plain", "Content-Length: 5")
-    first = f"POST /{site.word}/results/0 HTTP/1.1"
-    refused = raw(site, first, *told, f"Origin: {origin.format(port=site.port)}", body=b"wrong")
-    assert status(refused) == 403
-    assert site.taken == {}
-    taken = raw(site, first, *told, f"Origin: http://127.0.0.1:{site.port}", body=b"right")
-    assert status(taken) == 200
-    assert site.taken == {"/results/0": b"right"}
-
-
-@pytest.mark.parametrize(
-    ("headers", "code"),
-    [
-        (["Content-Length: -1"], 400),
-        (["Content-Length: abc"], 400),
-        (["Content-Length: \u0663"], 400),
-        (["Content-Length: 1", "Content-Length: 2"], 400),
-        (["Content-Length: " + "9" * 5000], 413),
-        ([f"Content-Length: {2**31 + 1}"], 413),
-        ([], 411),
-        (["Transfer-Encoding: chunked", "Content-Length: 1"], 411),
-    ],
-)
-def test_results_whose_length_is_no_length_are_refused_at_once(
-    site: Site, capfd: pytest.CaptureFixture[str], headers: list[str], code: int
-):
-    host = f"Host: 127.0.0.1:{site.port}"
-    answer = raw(site, f"POST /{site.word}/results/0 HTTP/1.1", host, *headers, body=b"x")
-    assert status(answer) == code
-    assert answer.count("HTTP/1.1 ") == 1  # the body wasn't read as a request
-    assert site.taken == {}
-    assert capfd.readouterr().err == ""
-
-
-def test_a_site_that_awaits_nothing_takes_nothing():
-    site = Site({})
-    site.given["/index.html"] = b"a page"
-    try:
-        with fetch(site, "/") as answer:
-            assert answer.read() == b"a page"
-        head = urllib.request.Request(f"{site.address}/", method="HEAD")
-        with urllib.request.urlopen(head, timeout=10) as answer:
-            assert (answer.read(), answer.headers["Content-Length"]) == (b"", "6")
-        host = f"Host: 127.0.0.1:{site.port}"
-        answer = raw(site, f"POST /{site.word}/results/0 HTTP/1.1", host, "Content-Length: 1", body=b"x")
-        assert status(answer) == 405
-        assert site.taken == {}
-    finally:
-        site.close()
-
-
-def test_a_browser_that_goes_away_is_no_traceback_and_half_a_result_is_none(
-    site: Site, capfd: pytest.CaptureFixture[str]
-):
-    site.given["/large"] = b"x" * 2**25
-    host = f"Host: 127.0.0.1:{site.port}"
-    for first, more in (("GET /{}/large", ""), ("POST /{}/results/0", "Content-Length: 9\r\n")):
-        with socket.create_connection(("127.0.0.1", site.port), timeout=10) as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends with a reset
-            connection.sendall(f"{first.format(site.word)} HTTP/1.1\r\n{host}\r\n{more}\r\nhalf".encode())
-            if not more:
-                connection.recv(10)
-    until = time.monotonic() + 10
-    while any("process_request_thread" in one.name for one in threading.enumerate()) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert site.taken == {}
-    assert capfd.readouterr().err == ""
-    with fetch(site, "/run.mjs") as answer:
-        assert answer.read() == b"export {};"
-
-
-def test_an_error_of_ours_is_said(site: Site, capfd: pytest.CaptureFixture[str], tmp_path: Path):
-    site.given["/gone"] = tmp_path / "gone"
-    with pytest.raises(http.client.RemoteDisconnected):
-        fetch(site, "/gone")
-    assert "FileNotFoundError" in capfd.readouterr().err
-
-
-def test_a_server_that_is_closed_answers_no_more(site: Site):
-    host, port = site.server.server_address[:2]
-    site.close()
-    with pytest.raises(ConnectionRefusedError), socket.create_connection((str(host), int(port)), timeout=2):
-        pass
-
 
 CHROME = {"variable": "HWCOMPAT_CHROMIUM", "name": "chromium", "missing": "no Chromium (how to get one)"}
 
@@ -277,6 +93,26 @@ def test_a_browser_reaches_loopback_alone(api: str):
     assert "--proxy-server=127.0.0.1:9" in given
     assert "--proxy-bypass-list=<-loopback>;127.0.0.1" in given
     assert SOFTWARE_ADAPTER not in given
+
+
+@pytest.mark.parametrize(
+    ("path", "file"),
+    [
+        ("index.html", "web/index.html"),
+        ("runtime/ort.all.min.mjs", "dist/ort.all.min.mjs"),
+        ("runtime/../../secret", "dist/secret"),
+        ("a/../../../etc/passwd", "web/passwd"),
+        ("runtime%2f..%2fsecret", "web/runtime%2f..%2fsecret"),
+    ],
+)
+def test_a_page_loads_what_lies_in_two_folders_and_nothing_else(path: str, file: str, tmp_path: Path):
+    context = mock.MagicMock()
+    browsers.Page.open(mock.MagicMock(new_context=lambda: context), tmp_path / "dist")
+    route = mock.MagicMock()
+    route.request.url = f"http://localhost/{path}"
+    context.route.call_args.args[1](route)
+    found = route.fulfill.call_args.kwargs["path"]
+    assert found == {"dist": tmp_path, "web": Path(browsers.__file__).parent}[file.partition("/")[0]] / file
 
 
 @pytest.mark.parametrize(
@@ -389,7 +225,7 @@ def test_a_call_may_take_as_long_as_all_that_is_waited_for_in_it(monkeypatch):
     driver = Slow()
     driver.chromium = Slow()
     browser = browsers.launch(driver, "webgpu", Path("chromium"), software=False)
-    browsers.Page.open(browser, "http://127.0.0.1:1")
+    browsers.Page.open(browser, Path("dist"))
     assert len([one for one in waited if one]) == 3, "each has a limit"
     assert sum(waited) == browsers.START_LIMIT_S
     for name in ("webgpu", "webnn"):

@@ -120,7 +120,7 @@ def test_closing_ends_the_process(worker: Worker) -> None:
     assert not _is_alive(pid)
 
 
-@pytest.mark.parametrize("name", ["onnx_worker", "onnx_files", "webgpu_worker", "web_worker", "browsers", "serving"])
+@pytest.mark.parametrize("name", ["onnx_worker", "web_worker", "browsers", "serving"])
 def test_what_runs_in_a_worker_imports_nothing_of_ours(name: str) -> None:
     text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines()]

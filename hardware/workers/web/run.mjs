@@ -1,5 +1,5 @@
 // Runs an ONNX model in this browser for the worker that drives it: `hwcompat.describe`, `open` and `run`.
-// Arrays go as raw bytes over loopback: GET to read one, POST to give one back.
+// Models and arrays come as files, whose bytes are theirs alone; results go back in Base64.
 
 import { adapterHere, contextHere, namesOf } from "./adapters.mjs";
 import { placed } from "./placement.mjs";
@@ -15,79 +15,74 @@ const sessions = new Sessions();
 // runtime works, only what it complains of is shown.
 heard.shows = (text) => !busy || COMPLAINT.test(text);
 
-async function runtime(bundle) {
+async function runtime(bundle, wasm) {
   if (ort === null) {
     ort = begin(await import(`/runtime/${bundle}`));
     ort.env.wasm.wasmPaths = new URL("/runtime/", location.href).href;
+    ort.env.wasm.wasmBinary = await wasm.arrayBuffer();
   }
   return ort;
 }
 
-async function fetched(url, options = {}) {
-  const response = await fetch(url, options);
-  if (!response.ok) throw new Error(`${url}: ${response.status} ${response.statusText}`);
-  return response.arrayBuffer();
+const files = () => [...document.querySelector("input").files];
+
+function inBase64(data) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result.split(",")[1]);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(new Blob([data]));
+  });
 }
 
 // WebGPU's adapter, or the WebNN contexts that the browser gives; `null` and `reason` where there is none.
 async function describe({ api, contexts }) {
-  const found = { agent: navigator.userAgent, isolated: crossOriginIsolated };
   if (api === "webgpu") {
     const { reason, facts = null } = await adapterHere();
-    return { ...found, adapter: facts, reason };
+    return { adapter: facts, reason };
   }
-  if (!navigator.ml) return { ...found, contexts: {}, reason: "this browser has no WebNN" };
-  found.contexts = {};
+  if (!navigator.ml) return { contexts: {}, reason: "this browser has no WebNN" };
+  const found = {};
   for (const kind of contexts) {
     const { reason, facts } = await contextHere(kind);
-    found.contexts[kind] = facts ?? { reason };
+    found[kind] = facts ?? { reason };
   }
-  return found;
+  return { contexts: found };
 }
 
-// A session, which `run` names by `key`: `took` in milliseconds, where the runtime's log says that its nodes are, the
-// adapter by the word of the device that it runs on (`null` without WebGPU), and the keys of all that are open now.
-async function open({ bundle, key, model, provider }) {
-  const api = await runtime(bundle);
-  const bytes = new Uint8Array(await fetched(model));
-  const started = performance.now();
+// A session of the first file, which `run` names by `key`: where the runtime's log says that its nodes are, the adapter
+// by the word of the device that it runs on (`null` without WebGPU), and the keys of all that are open now. The second
+// file is the runtime's WebAssembly.
+async function open({ bundle, key, provider }) {
+  const [model, wasm] = files();
+  const api = await runtime(bundle, wasm);
+  const bytes = new Uint8Array(await model.arrayBuffer());
   const one = await sessions.with(key, async () => {
     const { session, said } = await created(api, bytes, provider);
     return { session, placed: placed(said) };
   });
   return {
-    took: performance.now() - started,
     inputs: one.session.inputNames,
-    outputs: one.session.outputNames,
     placed: one.placed,
     adapter: gpu.info && namesOf(gpu.info),
     open: [...sessions.open.keys()],
   };
 }
 
-async function tensorOf({ name, type, dims, url }) {
-  return [name, new ort.Tensor(type, numbersOf(type, await fetched(url)), dims)];
-}
-
-// One pass. Each output goes to `${results}/<place>`; what it is stands in the answer.
-async function run({ key, inputs, results }) {
+// One pass over the files that are given, one for each input.
+async function run({ key, inputs }) {
   const { session } = sessions.open.get(key);
-  const feeds = Object.fromEntries(await Promise.all(inputs.map(tensorOf)));
-  const started = performance.now();
+  const buffers = await Promise.all(files().map((file) => file.arrayBuffer()));
+  const tensors = inputs.map(({ type, dims }, place) => new ort.Tensor(type, numbersOf(type, buffers[place]), dims));
+  const feeds = Object.fromEntries(tensors.map((tensor, place) => [session.inputNames[place], tensor]));
   const found = await session.run(feeds, { logSeverityLevel: 2 });
   const given = [];
-  for (const [place, name] of session.outputNames.entries()) {
+  for (const name of session.outputNames) {
     const tensor = found[name];
-    const data = await tensor.getData();
-    given.push({ name, type: tensor.type, dims: [...tensor.dims], place, where: tensor.location, data });
+    given.push({ name, type: tensor.type, dims: [...tensor.dims], data: await inBase64(await tensor.getData()) });
     tensor.dispose?.();
   }
-  const took = performance.now() - started;
-  for (const { data, place } of given) {
-    const body = data.byteLength ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength) : new Uint8Array();
-    await fetched(`${results}/${place}`, { method: "POST", body });
-  }
-  return { took, outputs: given.map(({ data, ...one }) => one) };
+  return given;
 }
 
 async function working(call, given) {

@@ -26,10 +26,10 @@ from hardware.front_door import note
 from hardware.target import Target
 from hardware.whole_file import write_whole
 from hardware.workers import environment_of, web_folder
-from hardware.workers.web_site import Site
 
 from .rendering import render, require_small
 from .seal import PRECISION, Runtime, known_of, require_page, seal
+from .site import Site
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
@@ -121,8 +121,7 @@ def write_page(path: Path, name: str, text: str) -> None:
 
 def serve(text: str, wait: Callable[[], None] = lambda: time.sleep(3600)) -> None:
     """Serve the page on loopback until Ctrl-C, which is how it is meant to end."""
-    site = Site({})
-    site.given["/index.html"] = text.encode()
+    site = Site(text.encode())
     try:
         click.echo(f"{site.address}/  (this machine alone can open it; Ctrl-C ends it)")
         while True:
