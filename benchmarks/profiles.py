@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 
-from benchmarks.matrix import write_evidence
+from benchmarks.evidence_made_up import write_rows
 from benchmarks.side_by_side.processes import ROOT, in_turns, wall_time
 from hardware.detection import detect
 from hardware.paths import CACHE_VARIABLE
@@ -144,7 +144,7 @@ def profile(action: Action, out: Path, profilers: Path) -> Stacks:
 
 def _fresh(action: Action, out: Path) -> dict[str, str]:
     if not (out / "evidence").is_dir():
-        write_evidence(out / "evidence", action.rows)
+        write_rows(out / "evidence", action.rows)
     for name in action.anew:
         shutil.rmtree(out / name, ignore_errors=True)
     return {CACHE_VARIABLE: str(out / "cache")} if "cache" in action.anew else {}

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.matrix import write_evidence
+from benchmarks.evidence_made_up import write_rows
 
 from .processes import ROOT, in_turns
 from .result import Comparison, Curve, Findings
@@ -65,7 +65,7 @@ def measure(runs: int) -> Findings:
     memory: dict[str, list[tuple[float, float]]] = {name: [] for name in _ASKERS}
     for rows in _ROWS:
         with tempfile.TemporaryDirectory() as name:
-            count = write_evidence(Path(name) / "evidence", rows)
+            count = write_rows(Path(name) / "evidence", rows)
             times, mebibytes = _asked(Path(name) / "evidence", max(1, runs // 2))
         ours, *rivals = _ASKERS
         for asker in _ASKERS:
