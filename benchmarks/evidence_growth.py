@@ -71,28 +71,6 @@ _MIRROR = (
     "from hardware.evidence.address import parse_address\nfrom hardware.evidence.mirror import mirror\n"
     "done = mirror(parse_address(words[0]))\ntold = [done.objects, done.copied, done.size]"
 )
-_SQLITE_LOAD = (
-    "import glob, json, sqlite3\nbase = sqlite3.connect(words[1])\n"
-    "base.execute('CREATE TABLE checks (run_id, cell_id, check_name, outcome, line)')\n"
-    "def rows():\n"
-    "    for path in sorted(glob.glob(words[0] + '/*.jsonl')):\n"
-    "        for line in open(path):\n"
-    "            one = json.loads(line)\n"
-    "            if one['kind'] == 'check':\n"
-    "                yield one['run_id'], one['cell_id'], one['check_name'], one['outcome'], line\n"
-    "base.executemany('INSERT INTO checks VALUES (?, ?, ?, ?, ?)', rows())\n"
-    "base.execute('CREATE INDEX by_cell ON checks (cell_id)')\nbase.commit()\ntold = 0"
-)
-_SQLITE = (
-    "import sqlite3\ntold = len(sqlite3.connect(words[0]).execute("
-    "'SELECT line FROM checks WHERE cell_id = ?', [words[1]]).fetchall())"
-)
-_SCAN = (
-    "import glob, json\ntold = 0\n"
-    "for path in sorted(glob.glob(words[0] + '/*.jsonl')):\n"
-    "    for line in open(path):\n"
-    "        told += '\"cell_id\": \"' + words[1] in line and json.loads(line)['kind'] == 'check'"
-)
 
 Figures = dict[str, dict[str, Any]]
 
@@ -137,12 +115,6 @@ def measure_all(folder: Path, rows: int, raw: int, bucket: str, note: Callable[[
         note("columns of a cell, from the store", measured(_STORED, place, CELL, cache=cache))
         note("lengths of all lines, from the store", measured(_STORED_SIZES, place, CELL, cache=cache))
         note("report from the store, again", measured(_REPORTER, *_report(place, out), cache=cache))
-    if rows == MILLION:
-        base = own / "base.sqlite"
-        note("sqlite3: load", measured(_SQLITE_LOAD, whole, base, cache=cache))
-        note("sqlite3: lines of a cell", measured(_SQLITE, base, CELL, cache=cache))
-        base.unlink()
-        note("json of Python: lines of a cell", measured(_SCAN, whole, CELL, cache=cache))
 
 
 def _report(evidence: object, out: Path) -> Sequence[object]:

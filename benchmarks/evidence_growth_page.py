@@ -9,7 +9,6 @@ from typing import Any
 _TEXT = Path(__file__).with_suffix(".md")
 """What doesn't come from figures: how evidence is kept in buckets and by month, and why."""
 
-_RIVALS = ("sqlite3: load", "sqlite3: lines of a cell", "json of Python: lines of a cell")
 _NAMES = {
     "compaction": "`--compact`, from JSON lines",
     "report, raw": "report of JSON lines",
@@ -59,15 +58,8 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         cells = [_cell(sizes[rows].get(name)) for rows in order]
         if set(cells) != {"–"}:
             yield f"| {shown} | {' | '.join(cells)} |"
-    rivals = next((one for one in sizes.values() if _RIVALS[0] in one), None)
-    if rivals is not None:
-        yield ""
-        yield "Beside others, in the same run, for all lines of one cell of a million:"
-        yield ""
-        yield "| | |"
-        yield "|---|---|"
-        for name in ("lines of a cell", "columns of a cell", *_RIVALS):
-            yield f"| {_NAMES.get(name, name)} | {_cell(rivals.get(name))} |"
+    yield ""
+    yield "[BENCHMARKS.md](BENCHMARKS.md#asking-evidence) asks the same of sqlite3 and pandas."
 
 
 def _cell(one: Mapping[str, Any] | None) -> str:

@@ -8,15 +8,15 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import product
+from ..product import ROOT
 from .moments import MODELS, Kill
 
-ROOT = Path(__file__).parents[2]
 PLANTING = Path(__file__).with_name("planting")
 LIMIT_S = 240
 _LOOK_S = 0.005
@@ -41,25 +41,17 @@ class Place:
 
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
         """That of its processes: a cache and a temporary folder of its own, and a mark by which they are found."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
-        return {
-            **kept,
-            "HWCOMPAT_CACHE": str(self.folder / "cache"),
+        own = {
             "TMPDIR": str(self.folder / "tmp"),
             "PYTHONPATH": os.pathsep.join([str(PLANTING), str(ROOT)]),
             "HWCOMPAT_CRASH_LOG": str(self.folder / "log"),
-            "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
-            **more,
         }
+        return product.environment(self.folder / "cache", {**own, **more})
 
     def command(self, *words: str, models: Sequence[str] = MODELS, device: str = "cpu") -> list[str]:
         """The command of its run."""
-        places = (("--output-dir", "suites"), ("--evidence", "evidence"), ("--report-dir", "reports"))
-        told = [word for option, name in places for word in (option, str(self.folder / name))]
-        asked = [word for model in models for word in ("--model", model)]
-        own = ["--jobs", "2", "--timeout", "120"]
-        return [sys.executable, "run_test_generation.py", *asked, "--device", device, "--run", *own, *told, *words]
+        return product.command(self.folder, models, device, "--run", "--jobs", "2", "--timeout", "120", *words)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,7 +99,7 @@ def test_the_page_of_growth_has_a_column_for_each_size_and_a_dash_for_what_was_n
     one = {"wall_s": 2.0, "cpu_s": 1.25, "memory_mib": 900, "told": 1}
     sizes = {
         "10000000": {"bytes": {"raw": 12e9, "compacted": 5e8}, "report, first": one},
-        "1000000": {"report, first": {**one, "cpu_s": 0.5}, "report, raw": one, "sqlite3: load": one},
+        "1000000": {"report, first": {**one, "cpu_s": 0.5}, "report, raw": one},
     }
     text = evidence_growth_page.page({"with": {"date": "2026-11-24", "cores": "2", "note": "Busy."}, "sizes": sizes})
     rows = [line for line in text.splitlines() if line.startswith("|")]
@@ -107,7 +107,6 @@ def test_the_page_of_growth_has_a_column_for_each_size_and_a_dash_for_what_was_n
     assert "| bytes, raw | – | 12,000 MB |" in rows
     assert "| report | 0.5 s (2.0), 900 MiB | 1.2 s (2.0), 900 MiB |" in rows
     assert "| report of JSON lines | 1.2 s (2.0), 900 MiB | – |" in rows
-    assert "| sqlite3: load | 1.2 s (2.0), 900 MiB |" in rows
     assert not [row for row in rows if "publish" in row]
 
 
