@@ -39,13 +39,13 @@ from hardware.testing.suite_file import SuiteFile, read_suite
 from hardware.testing.warm import warm_up
 
 from .processes import ROOT
-from .result import Comparison, Curve, Findings
+from .result import Comparison, Curve, Result
 
 _TYPES = (10, 20, 40)
 _SEED = 4
 
 
-def measure(runs: int) -> Findings:
+def measure(runs: int) -> Result:
     """The same suites both ways, for several numbers of types drawn by seed; each number once: it takes minutes."""
     del runs
     comparisons: list[Comparison] = []
@@ -69,13 +69,8 @@ def measure(runs: int) -> Findings:
                 f"{100 * found['in_models']:.0f} % of plain calls is in models{failed}",
             )
         )
-    curve = Curve(
-        title="Running suites, one at a time",
-        x="types",
-        y="seconds",
-        points={name: tuple(own) for name, own in points.items()},
-    )
-    return Findings(title="Running checks", comparisons=tuple(comparisons), curves=(curve,))
+    curve = Curve(title="Running suites, one at a time", x="types", y="seconds", points=points)
+    return Result(title="Running checks", comparisons=tuple(comparisons), curves=(curve,))
 
 
 def _write(folder: Path, count: int) -> list[SuiteFile]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from coverage_evidence import BERT, GPT2, VIT, write_run
 
-from benchmarks import evidence_growth_page, evidence_made_up, optimizers
+from benchmarks import evidence_growth, evidence_made_up, optimizers
 from benchmarks.evidence_rows import rows_of
 from benchmarks.optimizers import Level
 from benchmarks.reference_models import LEAST_WIDTH, REFERENCE_MODELS, larger
@@ -101,7 +101,7 @@ def test_the_page_of_growth_has_a_column_for_each_size_and_a_dash_for_what_was_n
         "10000000": {"bytes": {"raw": 12e9, "compacted": 5e8}, "report, first": one},
         "1000000": {"report, first": {**one, "cpu_s": 0.5}, "report, raw": one},
     }
-    text = evidence_growth_page.page({"with": {"date": "2026-11-24", "cores": "2", "note": "Busy."}, "sizes": sizes})
+    text = evidence_growth.page({"with": {"date": "2026-11-24", "cores": "2", "note": "Busy."}, "sizes": sizes})
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows[0] == "| | 1 million lines | 10 million lines |"
     assert "| bytes, raw | – | 12,000 MB |" in rows
