@@ -16,13 +16,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evidence_growth_page import page
 from benchmarks.evidence_made_up import beginning, write_rows
 from benchmarks.s3_server import s3_server
 from hardware.paths import CACHE_VARIABLE
@@ -71,28 +70,27 @@ _MIRROR = (
     "from hardware.evidence.address import parse_address\nfrom hardware.evidence.bucket import mirror\n"
     "done = mirror(parse_address(words[0]))\ntold = [done.objects, done.copied, done.size]"
 )
-_SQLITE_LOAD = (
-    "import glob, json, sqlite3\nbase = sqlite3.connect(words[1])\n"
-    "base.execute('CREATE TABLE checks (run_id, cell_id, check_name, outcome, line)')\n"
-    "def rows():\n"
-    "    for path in sorted(glob.glob(words[0] + '/*.jsonl')):\n"
-    "        for line in open(path):\n"
-    "            one = json.loads(line)\n"
-    "            if one['kind'] == 'check':\n"
-    "                yield one['run_id'], one['cell_id'], one['check_name'], one['outcome'], line\n"
-    "base.executemany('INSERT INTO checks VALUES (?, ?, ?, ?, ?)', rows())\n"
-    "base.execute('CREATE INDEX by_cell ON checks (cell_id)')\nbase.commit()\ntold = 0"
-)
-_SQLITE = (
-    "import sqlite3\ntold = len(sqlite3.connect(words[0]).execute("
-    "'SELECT line FROM checks WHERE cell_id = ?', [words[1]]).fetchall())"
-)
-_SCAN = (
-    "import glob, json\ntold = 0\n"
-    "for path in sorted(glob.glob(words[0] + '/*.jsonl')):\n"
-    "    for line in open(path):\n"
-    "        told += '\"cell_id\": \"' + words[1] in line and json.loads(line)['kind'] == 'check'"
-)
+
+_TEXT = Path(__file__).with_suffix(".md")
+"""What doesn't come from figures: how evidence is kept in buckets and by month, and why."""
+
+_NAMES = {
+    "compaction": "`--compact`, from JSON lines",
+    "report, raw": "report of JSON lines",
+    "report, first": "report",
+    "report, again": "report, again",
+    "matrix, first": "matrix, nothing kept of it",
+    "matrix, again": "matrix, again",
+    "lines of a cell, raw": "all lines of one cell, of JSON lines",
+    "lines of a cell": "all lines of one cell, as objects",
+    "columns of a cell": "columns of one cell, DuckDB on the parts",
+    "publish": "`--publish` of the parts",
+    "copy from the store, first": "copy of the bucket, first",
+    "copy from the store, again": "copy of the bucket, nothing new",
+    "columns of a cell, from the store": "columns of one cell, DuckDB on the bucket by ranges",
+    "lengths of all lines, from the store": "lengths of all lines, DuckDB on the bucket by ranges",
+    "report from the store, again": "report of the bucket's copy, kept",
+}
 
 Figures = dict[str, dict[str, Any]]
 
@@ -137,12 +135,6 @@ def measure_all(folder: Path, rows: int, raw: int, bucket: str, note: Callable[[
         note("columns of a cell, from the store", measured(_STORED, place, CELL, cache=cache))
         note("lengths of all lines, from the store", measured(_STORED_SIZES, place, CELL, cache=cache))
         note("report from the store, again", measured(_REPORTER, *_report(place, out), cache=cache))
-    if rows == MILLION:
-        base = own / "base.sqlite"
-        note("sqlite3: load", measured(_SQLITE_LOAD, whole, base, cache=cache))
-        note("sqlite3: lines of a cell", measured(_SQLITE, base, CELL, cache=cache))
-        base.unlink()
-        note("json of Python: lines of a cell", measured(_SCAN, whole, CELL, cache=cache))
 
 
 def _report(evidence: object, out: Path) -> Sequence[object]:
@@ -215,6 +207,46 @@ def _with(note: str) -> Mapping[str, str]:
         "cores": str(os.cpu_count()),
         "note": note,
     }
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The page as Markdown. Of what wasn't measured there is a dash."""
+    return "\n".join(_lines(found)) + "\n"
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield _TEXT.read_text(encoding="utf-8").rstrip("\n")
+    sizes: Mapping[str, Mapping[str, Any]] = found["sizes"]
+    order = sorted(sizes, key=int)
+    told = found["with"]
+    versions = ", ".join(f"{name} {told[name]}" for name in ("duckdb", "fsspec", "s3fs", "python") if name in told)
+    yield ""
+    yield "## Growth"
+    yield f"{told['date']}, {versions}, {told['cores']} cores. {told['note']}".rstrip()
+    yield ""
+    yield "The evidence is made up (`benchmarks/evidence_made_up.py`) and proves nothing. Each figure is one process"
+    yield "started anew: processor time, by the clock in brackets, and the largest memory; 131 to 161 MiB of that are"
+    yield "the measuring process's own. The runs are much alike: real evidence packs less."
+    yield ""
+    yield f"| | {' | '.join(f'{int(rows) // 1_000_000} million lines' for rows in order)} |"
+    yield f"|---|{'---|' * len(order)}"
+    for kind in ("raw", "compacted"):
+        cells = [
+            f"{one['bytes'][kind] / 1e6:,.0f} MB" if (one := sizes[rows]).get("bytes") else "–" for rows in order
+        ]
+        yield f"| bytes, {kind} | {' | '.join(cells)} |"
+    for name, shown in _NAMES.items():
+        cells = [_cell(sizes[rows].get(name)) for rows in order]
+        if set(cells) != {"–"}:
+            yield f"| {shown} | {' | '.join(cells)} |"
+    yield ""
+    yield "[BENCHMARKS.md](BENCHMARKS.md#asking-evidence) asks the same of sqlite3 and pandas."
+
+
+def _cell(one: Mapping[str, Any] | None) -> str:
+    if one is None:
+        return "–"
+    return f"{one['cpu_s']:,.1f} s ({one['wall_s']:,.1f}), {one['memory_mib']:,} MiB"
 
 
 if __name__ == "__main__":

@@ -1,23 +1,34 @@
-"""Millions of lines of evidence in minutes, made up for `benchmarks.evidence_growth`: they prove nothing.
+"""Millions of lines of evidence in minutes, made up for benchmarks: they prove nothing.
 
-Every model type on every target with the checks that the cell has to have, run after run, as `benchmarks.matrix`
-makes them; numbers that a real run measures anew each time (durations, errors) differ from line to line, so that
-compression finds as little in them as in real ones.
+Every model type on every target with the checks that the cell has to have, run after run, each machine with targets
+of its own, one check in fifty failing. Numbers that a real run measures anew each time (durations, errors) differ
+from line to line, so that compression finds as little in them as in real ones.
+`python -m benchmarks.evidence_made_up FOLDER [ROWS]` writes some.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import random
-from collections.abc import Iterator
-from datetime import timedelta
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from benchmarks.matrix import _ACCELERATOR, _FIRST, _MOMENT, _RUN, MACHINES, _line, _run, _suites, _templates
+from generators.compatibility.judge import required_checks
 from generators.compatibility.vocabulary import vocabulary
+from generators.models.store import stored_recipes
+from hardware.cell import Cell
 from hardware.detection import detect
-from hardware.evidence.record import EndLine
+from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.versions import versions_of
+from hardware.target import Target
+
+_MACHINES = ("lab-a", "lab-b", "lab-c")
+_FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+_RUN, _MOMENT, _ACCELERATOR = "run-id-stands-here", "moment-stands-here", "accelerator-stands-here"
 
 BETWEEN = timedelta(hours=3)
 """From one run to the next: ten million lines are 860 runs in four months."""
@@ -31,20 +42,91 @@ def write_rows(folder: Path, rows: int) -> int:
     draw = random.Random(0)
     versions = versions_of(detect())
     names = vocabulary().hardware_types
-    suites = [list(_suites(names[place :: len(MACHINES)])) for place in range(len(MACHINES))]
+    suites = [list(_suites(names[place :: len(_MACHINES)])) for place in range(len(_MACHINES))]
     texts = [[_open(text) for suite in own for text in _templates(suite)] for own in suites]
     written = number = 0
     while written < rows:
-        place = number % len(MACHINES)
+        place = number % len(_MACHINES)
         start = _FIRST + BETWEEN * number
         run_id = f"{start:%Y%m%dT%H%M%SZ}-{number:06x}"
         with (folder / f"{run_id}-1.jsonl").open("w", encoding="utf-8") as file:
-            file.write(_line(_run(run_id, start, MACHINES[place], versions, suites[place])))
-            file.writelines(_checks(texts[place], run_id, f"{start:%Y-%m-%dT%H}", MACHINES[place], draw))
+            file.write(_line(_run(run_id, start, _MACHINES[place], versions, suites[place])))
+            file.writelines(_checks(texts[place], run_id, f"{start:%Y-%m-%dT%H}", _MACHINES[place], draw))
             file.write(_line(EndLine(run_id=run_id, ended_at=start.isoformat(), reason="done", counts={})))
         written += len(texts[place])
         number += 1
     return written
+
+
+def _suites(targets: Sequence[str]) -> Iterator[PlannedCell]:
+    for recipe in stored_recipes():
+        for name in targets:
+            cell = Cell(model=recipe.model_type, task=recipe.task, target=Target(name=name), precision="float32")
+            verdict = {"cell": cell.id, "level": "high", "basis": "predicted", "rule_ids": ["made.up"]}
+            yield PlannedCell(
+                cell_id=cell.id,
+                checks=required_checks(cell),
+                suite=f"test_{cell.slug}.py",
+                suite_hash="0" * 16,
+                subject="tiny",
+                verdict=verdict,
+            )
+
+
+def _run(
+    run_id: str, start: datetime, machine: str, versions: dict[str, str], suites: Sequence[PlannedCell]
+) -> RunLine:
+    return RunLine(
+        run_id=run_id,
+        started_at=start.isoformat(),
+        command="python -m benchmarks.evidence_growth",
+        machine=machine,
+        inventory={},
+        versions=versions,
+        plan=tuple(suites),
+    )
+
+
+def _templates(suite: PlannedCell) -> Iterator[str]:
+    """The text of a line for each check of a suite, with marks where runs differ."""
+    cell = Cell.parse(suite.cell_id)
+    for check in suite.checks:
+        failed = hashlib.sha256(f"{cell.id}{check}".encode()).digest()[0] < 5
+        line = CheckLine(
+            run_id=_RUN,
+            cell_id=cell.id,
+            check_name=check,
+            outcome=Outcome.FAILED if failed else Outcome.PASSED,
+            subject="tiny",
+            requested_target=str(cell.target),
+            actual_target=str(cell.target),
+            precision=cell.precision,
+            model=cell.model,
+            task=cell.task,
+            suite_hash=suite.suite_hash,
+            started_at=_MOMENT,
+            duration_s=0.05,
+            config_hash="0" * 64,
+            architecture="encoder-only",
+            accelerator=_ACCELERATOR,
+            actual_dtype="float32",
+            batch=2,
+            sequence_length=16,
+            conditions={"optimisation": "O0", "attention": "sdpa"},
+            error_type="numerical_mismatch" if failed else "",
+            error_message="off by more than the tolerance" if failed else "",
+            max_abs_error=1e-7,
+            max_rel_error=1e-6,
+            tolerance=2e-5,
+            native_ops={f"aten.operator_{i}.default": i + 1 for i in range(20)} if check == "runs_natively" else {},
+            latency_ms=3.5,
+            peak_memory_bytes=500_000_000,
+        )
+        yield _line(line)
+
+
+def _line(line: CheckLine | RunLine | EndLine) -> str:
+    return json.dumps(to_dict(line)) + "\n"
 
 
 def _open(text: str) -> str:
@@ -80,3 +162,7 @@ def beginning(whole: Path, folder: Path, rows: int, rows_of_all: int) -> Path:
     for path in paths[: max(1, round(len(paths) * rows / rows_of_all))]:
         os.link(path, folder / path.name)
     return folder
+
+
+if __name__ == "__main__":
+    print(write_rows(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000))

@@ -11,7 +11,7 @@ import gzip
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,12 +95,15 @@ def _predicted(run: RunLine, cells: set[str]) -> RunLine:
     return replace(run, plan=plan, inventory={}, command="")
 
 
-def versions_said(runs: Sequence[RunLine], names: Sequence[str]) -> str:
+def versions_of(runs: Sequence[RunLine], names: Sequence[str]) -> dict[str, str]:
     """The versions of some packages, all that these runs had."""
-    found: Mapping[str, set[str]] = {
-        name: {run.versions[name] for run in runs if name in run.versions} for name in names
-    }
-    return ", ".join(f"{name} {' and '.join(sorted(found[name]))}" for name in names if found[name])
+    found = {name: sorted({run.versions[name] for run in runs if name in run.versions}) for name in names}
+    return {name: " and ".join(had) for name, had in found.items() if had}
+
+
+def versions_said(runs: Sequence[RunLine], names: Sequence[str]) -> str:
+    """The same in words."""
+    return ", ".join(f"{name} {had}" for name, had in versions_of(runs, names).items())
 
 
 def dates_said(runs: Sequence[RunLine]) -> str:

@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 
-from benchmarks.matrix import write_evidence
+from benchmarks.evidence_made_up import write_rows
 from benchmarks.side_by_side.processes import ROOT, in_turns, wall_time
 from hardware.detection import detect
 from hardware.paths import CACHE_VARIABLE
@@ -55,7 +55,6 @@ class Action:
     anew: Sequence[str] = ()
     codes: Sequence[int] = (0,)
     rows: int = 0
-    profiler: str = ""
     cost: str = ""
     function: str = ""
     file: str = ""
@@ -100,51 +99,24 @@ def from_py_spy(text: str) -> Stacks:
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
         found = [_FRAME.fullmatch(frame) for frame in stack.split(";")]
-        # `where.<locals>.function` is `function`, as pyinstrument has it
+        # `where.<locals>.function` is `function`
         frames = tuple((one["name"].rpartition(".")[2], one["file"]) for one in found if one)
         samples.append((frames, float(count)))
     return Stacks(samples=samples)
 
 
-def from_pyinstrument(told: Mapping[str, Any]) -> Stacks:
-    """The samples behind pyinstrument's JSON: a frame's own time is what its calls leave of it."""
-
-    def stacks(
-        frame: Mapping[str, Any], above: tuple[tuple[str, str], ...]
-    ) -> Iterator[tuple[tuple[tuple[str, str], ...], float]]:
-        stack = (*above, (frame["function"], frame["file_path"] or ""))
-        yield stack, max(0.0, frame["time"] - sum(one["time"] for one in frame["children"]))
-        for one in frame["children"]:
-            yield from stacks(one, stack)
-
-    return Stacks(samples=list(stacks(told["root_frame"], ())))
-
-
 def profile(action: Action, out: Path, profilers: Path) -> Stacks:
-    """One run of an action under its profiler. Raises where it fails, as `wall_time` does."""
-    words, kept = action.words(out), out / "profile"
-    if action.profiler == "py-spy":
-        command = [str(profilers / "py-spy"), "record", "--subprocesses", "--rate", str(_RATE), "--format", "raw"]
-        command += ["--output", str(kept), "--", sys.executable, *words]
-    else:
-        command = [
-            str(profilers / "python"),
-            "-m",
-            "pyinstrument",
-            "--renderer",
-            "json",
-            "--outfile",
-            str(kept),
-            *words,
-        ]
+    """One run of an action under py-spy. Raises where it fails, as `wall_time` does."""
+    kept = out / "profile"
+    command = [str(profilers / "py-spy"), "record", "--subprocesses", "--rate", str(_RATE), "--format", "raw"]
+    command += ["--output", str(kept), "--", sys.executable, *action.words(out)]
     wall_time(command, allowed=action.codes, environment=_fresh(action, out))
-    text = kept.read_text(encoding="utf-8")
-    return from_py_spy(text) if action.profiler == "py-spy" else from_pyinstrument(json.loads(text))
+    return from_py_spy(kept.read_text(encoding="utf-8"))
 
 
 def _fresh(action: Action, out: Path) -> dict[str, str]:
     if not (out / "evidence").is_dir():
-        write_evidence(out / "evidence", action.rows)
+        write_rows(out / "evidence", action.rows)
     for name in action.anew:
         shutil.rmtree(out / name, ignore_errors=True)
     return {CACHE_VARIABLE: str(out / "cache")} if "cache" in action.anew else {}
@@ -193,7 +165,7 @@ def measured(
         found["compared_on"] = f"{datetime.now(UTC):%Y-%m-%d}"
     elif known and "before" in known:
         found |= {key: known[key] for key in ("before", "ratio", "compared_on")}
-    if action.profiler:
+    if action.function:
         with tempfile.TemporaryDirectory() as kept:
             share = profile(action, Path(kept), profilers).share(action.function, action.file)
         if not share:
@@ -247,9 +219,9 @@ _HEAD = """# Profiles
 The slowest commands by processor time, what they spend it on, and what became of it: five, and a sixth, since
 the fifth and the sixth differ by less than two runs of one of them do. Made by `make profiles`
 (`benchmarks/profiles.py`). A share is that of all samples, of the command and its children, in whose stack the cost
-stands, with all that it calls; pyinstrument's where a command has one process, py-spy's where it has more. Times are
-medians without a profiler. A ratio is of this version to the one before its costs were looked into, in turns on the
-same machine, whose other work stretches the clock: that of processor time is the one to read.
+stands, with all that it calls, as py-spy has them (pyinstrument had those of the report and of writing all suites).
+Times are medians without a profiler. A ratio is of this version to the one before its costs were looked into, in
+turns on the same machine, whose other work stretches the clock: that of processor time is the one to read.
 
 """
 

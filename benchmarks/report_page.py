@@ -1,6 +1,6 @@
 """How long a report of a large folder takes, and how its page does in Chromium: `python -m benchmarks.report_page`.
 
-`--evidence` is a folder that `python -m benchmarks.matrix --keep DIR` made: a million lines that are made up and
+`--evidence` is a folder that `python -m benchmarks.evidence_made_up DIR` made: a million lines that are made up and
 prove nothing. `--node-modules` is a folder with the npm packages playwright-core and axe-core. Prints the page
 docs/REPORT_PAGE.md; with `--pictures-of DIR`, a folder of real evidence, its pictures are taken anew.
 """
@@ -75,7 +75,7 @@ def told(
     yield "# The page of a report"
     yield ""
     yield "Made by `python -m benchmarks.report_page`; don't edit. The evidence is made up by"
-    yield f"`python -m benchmarks.matrix` and proves nothing: {rows:,} lines of checks, in {cells:,} cells."
+    yield f"`python -m benchmarks.evidence_made_up` and proves nothing: {rows:,} lines of checks, in {cells:,} cells."
     yield ""
     yield "| report | by the clock | processor time | largest memory | size |"
     yield "|---|---|---|---|---|"

@@ -1,15 +1,19 @@
-"""A page about one target from evidence: what became of each cell, and which operator stands in the others' way.
+"""A page about targets from evidence: what became of each cell, and which operator stands in the others' way.
 
-The last run of a check counts. `benchmarks/qnn_table.py` and `benchmarks/xla_table.py` say it in their words.
+`python -m benchmarks.target_table TARGET… [--evidence FOLDER]… > docs/PAGE.md`, where the folders are what `--run
+--device TARGET` left; without one, what is kept in docs/evidence. `--keep` writes what counts there. The last run of
+a check counts. `target_table.toml` has the targets and what their pages say.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,19 +22,18 @@ from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
 from .evidence_rows import Row, rows_of
-from .evidence_table import dates_said, gathered, one_line, versions_said
+from .evidence_table import dates_said, gathered, keep, one_line, versions_said
+
+_KEPT = Path("docs/evidence")
+_WORDINGS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """What a target's page says in its own words.
-
-    `head` takes `dates`, `versions` and `device`. `column` heads the number of operators. `left` finds the
-    operators that it doesn't take in a message, `refuses` says so of them; `named` finds single operators in a
-    message, and `noise` is left out of one. `on_host` is what a cell that passes has there.
-    """
+    """What a target's page says in its own words, as `target_table.toml` explains it."""
 
     target: Target
+    title: str
     head: str
     versions: Sequence[str]
     column: str
@@ -102,7 +105,20 @@ def page(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) 
     return "\n".join([_head(wording, runs, lines), *sections])
 
 
-def print_page(wording: Wording, places: Sequence[Path]) -> None:
-    """Print what the evidence in these folders and kept files says."""
-    found = gathered(places)
-    click.echo(page(wording, found.runs, found.checks))
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="TARGET...", type=click.Choice(sorted(_WORDINGS)))
+@click.option("--evidence", "places", multiple=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--keep", "keeps", is_flag=True, help=f"Write the lines that count to {_KEPT}.")
+def main(names: tuple[str, ...], places: tuple[Path, ...], keeps: bool) -> None:
+    """Print the page of TARGETs."""
+    for name in names:
+        wording = Wording(target=Target.parse(name), **_WORDINGS[name])
+        kept = _KEPT / f"{wording.target.name}.jsonl.gz"
+        if keeps:
+            keep(gathered(places or (kept,)), wording.target, kept)
+        found = gathered((kept,) if keeps else places or (kept,))
+        click.echo(wording.title + page(wording, found.runs, found.checks))
+
+
+if __name__ == "__main__":
+    main()

@@ -17,13 +17,13 @@ import click
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks import product
 from generators.models.catalog import Catalog, installed_version, load_catalog
 from generators.models.store import SHIPPED, refusals
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.store import lines_by_cell, read_folder
 
-_ROOT = Path(__file__).parents[1]
 _SEED = 4
 
 
@@ -41,17 +41,8 @@ def _refused_elsewhere() -> Sequence[str]:
 
 
 def _run(names: Sequence[str], folder: Path) -> None:
-    models = [word for name in names for word in ("--model", name)]
-    places = [
-        "--output-dir",
-        folder / "suites",
-        "--evidence",
-        folder / "evidence",
-        "--report-dir",
-        folder / "reports",
-    ]
-    command = [sys.executable, "run_test_generation.py", *models, "--device", "cpu", "--run", *map(str, places)]
-    subprocess.run(command, cwd=_ROOT, check=False)  # failed checks are counted below
+    command = product.command(folder, names, "cpu", "--run")
+    subprocess.run(command, cwd=product.ROOT, check=False)  # failed checks are counted below
 
 
 def _outcomes(folder: Path) -> tuple[dict[str, list[CheckLine]], dict[str, set[str]]]:

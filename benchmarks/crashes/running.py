@@ -8,15 +8,17 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
+from .. import product
+from ..product import ROOT
 from .moments import MODELS, Kill
 
-ROOT = Path(__file__).parents[2]
 PLANTING = Path(__file__).with_name("planting")
 LIMIT_S = 240
 _LOOK_S = 0.005
@@ -41,25 +43,17 @@ class Place:
 
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
         """That of its processes: a cache and a temporary folder of its own, and a mark by which they are found."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
-        return {
-            **kept,
-            "HWCOMPAT_CACHE": str(self.folder / "cache"),
+        own = {
             "TMPDIR": str(self.folder / "tmp"),
             "PYTHONPATH": os.pathsep.join([str(PLANTING), str(ROOT)]),
             "HWCOMPAT_CRASH_LOG": str(self.folder / "log"),
-            "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
-            **more,
         }
+        return product.environment(self.folder / "cache", {**own, **more})
 
     def command(self, *words: str, models: Sequence[str] = MODELS, device: str = "cpu") -> list[str]:
         """The command of its run."""
-        places = (("--output-dir", "suites"), ("--evidence", "evidence"), ("--report-dir", "reports"))
-        told = [word for option, name in places for word in (option, str(self.folder / name))]
-        asked = [word for model in models for word in ("--model", model)]
-        own = ["--jobs", "2", "--timeout", "120"]
-        return [sys.executable, "run_test_generation.py", *asked, "--device", device, "--run", *own, *told, *words]
+        return product.command(self.folder, models, device, "--run", "--jobs", "2", "--timeout", "120", *words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +85,11 @@ class Process:
     def _stream(self, name: str) -> Path:
         return self.place.folder / f"{self.name}.{name}"
 
-    def children(self) -> list[int]:
-        """The processes that its parent started: forked children, and what asks devices."""
-        return [pid for pid, parent in _parents() if parent == self.process.pid]
-
     def suites_running(self) -> list[int]:
         """The children that run suites: each leads a session of its own, and is a copy of the parent."""
-        return [pid for pid in self.children() if b"run_test_generation.py" in _command_of(pid)]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [one.pid for one in psutil.Process(self.process.pid).children() if _runs_suites(one)]
+        return []
 
     def wait_until(self, moment: float) -> bool:
         """Wait until so many seconds after the start; False where it ended before."""
@@ -118,20 +110,21 @@ class Process:
         out, err = (self._stream(name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
         return Ran(code=code, out=out, err=err, seconds=seconds)
 
-    def marked(self) -> list[int]:
+    def marked(self) -> list[psutil.Process]:
         """Processes of this run that are there, beside its own."""
-        return [pid for pid in _marked(self.mark) if pid != self.process.pid]
+        found = [one for one in psutil.process_iter(["environ"]) if one.pid != self.process.pid]
+        return [one for one in found if (one.info["environ"] or {}).get("HWCOMPAT_CRASH_MARK") == self.mark]
 
     def left_alive(self) -> list[int]:
         """Processes of this run that are still there a while after its end: those that run suites have to go with it,
         and what asks a device whether it answers ends by itself."""
         ended = time.monotonic()
         while found := self.marked():
-            suites = [pid for pid in found if b"run_test_generation.py" in _command_of(pid)]
+            suites = [one.pid for one in found if _runs_suites(one)]
             if suites and time.monotonic() > ended + _MOMENT_S:
                 return suites
             if time.monotonic() > ended + _ENDING_S:
-                return found
+                return [one.pid for one in found]
             time.sleep(_LOOK_S * 10)
         return []
 
@@ -191,26 +184,7 @@ def clean(place: Place) -> None:
     shutil.rmtree(place.folder, ignore_errors=True)
 
 
-def _parents() -> Iterator[tuple[int, int]]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                told = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-                if told[0] != "Z":
-                    yield int(entry.name), int(told[1])
-
-
-def _command_of(pid: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
-
-
-def _marked(mark: str) -> list[int]:
-    """Living processes in whose environment a mark stands."""
-    found = []
-    for pid, _ in _parents():
-        with contextlib.suppress(OSError):
-            if f"HWCOMPAT_CRASH_MARK={mark}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes() + b"\0":
-                found.append(pid)
-    return found
+def _runs_suites(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any("run_test_generation.py" in word for word in process.cmdline())
+    return False

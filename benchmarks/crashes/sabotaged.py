@@ -50,8 +50,8 @@ class _Sabotaged:
             self._kill(running)
         running.wait()
         found = look(place, read_raw(place.evidence), undisturbed, running.left_alive())
-        for pid in running.marked():
-            os.kill(pid, signal.SIGKILL)
+        for one in running.marked():
+            one.kill()
         words = _FOUND_BY[self.name]
         is_found = any(words in text for text in found)
         wrong = [] if is_found else [f"nobody found that {words}: {found}"]

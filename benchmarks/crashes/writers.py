@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..product import ROOT
 from .checking import wrong_safetensors, wrong_zip
 from .result import Case, Result
-from .running import ROOT, Place
+from .running import Place
 from .writing import KINDS, make_evidence, visible
 
 KILLS = 12

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import click
 from tabulate import tabulate
@@ -32,8 +31,9 @@ from hardware.evidence.store import read_folder
 from hardware.paths import cache_folder
 from hardware.target import Target
 
+from .. import product
+
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 _LIMIT_S = 300
 _HONEST = 60
 """Models of an honest run: all of high priority, and the first ones of medium."""
@@ -119,7 +119,7 @@ class Bench:
         folder.mkdir()
         mark = folder / "took_effect"
         device = {"HWCOMPAT_PLANT_DEVICE": _device(plant.target)}
-        environment = planted(self._environment(device), plant.name, mark, HERE / "planting")
+        environment = product.planted(self._environment(device), plant.name, mark, HERE / "planting")
         if plant.name in _LEFT:
             left = ",".join(one if one == "*" else f"aten::{one}" for one in _LEFT[plant.name])
             environment["HWCOMPAT_BOXED_LEFT"] = left
@@ -127,13 +127,15 @@ class Bench:
         if plant.name == _STUB:
             environment["LD_LIBRARY_PATH"] = str(_stub(folder))
         started = time.perf_counter()
-        self._product(folder, environment, "--model", plant.model, "--device", _device(plant.target))
-        level, reason = self._verdict(folder)
+        command = product.command(folder, [plant.model], _device(plant.target), "--run")
+        ran = product.run(command, environment, _LIMIT_S)
+        (folder / "out").write_text(ran.stdout + ran.stderr, encoding="utf-8")
+        verdict = product.verdict(folder) or {"level": "no verdict", "reason": ran.stderr.strip()[-200:]}
         return Found(
             plant=plant,
             took_effect=mark.exists(),
-            level=level,
-            reason=reason,
+            level=verdict["level"],
+            reason=verdict["reason"],
             seconds=time.perf_counter() - started,
         )
 
@@ -142,8 +144,10 @@ class Bench:
         isn't. A model that a target can't run at all says nothing of honesty."""
         folder = self.folder / f"honest-{target}"
         folder.mkdir()
-        words = [word for name in models for word in ("--model", name)]
-        self._product(folder, self._environment({}), *words, "--device", target)
+        longest_s = _LIMIT_S * max(1, len(models) // 4)
+        command = product.command(folder, models, target, "--run")
+        ran = product.run(command, self._environment({}), longest_s)
+        (folder / "out").write_text(ran.stdout + ran.stderr, encoding="utf-8")
         lines = read_folder(folder / "evidence").checks
         for cell in dict.fromkeys(line.cell_id for line in lines):
             own = {line.check_name: line for line in lines if line.cell_id == cell}
@@ -157,45 +161,9 @@ class Bench:
             yield cell, (wrong[0].error_message or str(wrong[0].outcome)) if wrong else ""
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
-        return {
-            **kept,
-            "HWCOMPAT_CACHE": str(self.folder / "cache"),
-            "HWCOMPAT_BOXED_LIBRARY": str(self.device),
-            "PYTHONPATH": os.pathsep.join([str(HERE / "boxed"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            **more,
-        }
-
-    def _product(self, folder: Path, environment: Mapping[str, str], *words: str) -> None:
-        places = ("--output-dir", "suites", "--evidence", "evidence", "--report-dir", "reports")
-        told = [one if one.startswith("--") else str(folder / one) for one in places]
-        with (folder / "out").open("w") as out:
-            subprocess.run(
-                [sys.executable, "run_test_generation.py", *words, "--run", *told],
-                cwd=ROOT,
-                env=dict(environment),
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                timeout=_LIMIT_S * max(1, len(words) // 8),
-                check=False,  # failing is what is hoped for
-            )
-
-    def _verdict(self, folder: Path) -> tuple[str, str]:
-        """The level of the one cell of a run, and the first reason, from its report."""
-        reports = sorted((folder / "reports").glob("*.json"))
-        verdicts: list[Any] = json.loads(reports[-1].read_text(encoding="utf-8"))["verdicts"] if reports else []
-        if len(verdicts) != 1:
-            said = (folder / "out").read_text(encoding="utf-8").strip().splitlines()
-            return "no verdict", said[-1] if said else ""
-        return verdicts[0]["level"], " ".join(one["text"] for one in verdicts[0]["reasons"][:1])
-
-
-def planted(environment: Mapping[str, str], names: str, mark: Path, *folders: Path) -> dict[str, str]:
-    """An environment in which every Python plants `names` (joined by `+`) out of `folders`, and leaves `mark`."""
-    path = [*dict.fromkeys([str(HERE / "planting"), *map(str, folders)]), environment["PYTHONPATH"]]
-    told = {"HWCOMPAT_PLANT": names, "HWCOMPAT_PLANTED": str(mark)}
-    told["HWCOMPAT_PLANTING"] = os.pathsep.join(str(folder) for folder in folders)
-    return {**environment, **told, "PYTHONPATH": os.pathsep.join(path)}
+        path = os.pathsep.join([str(HERE / "boxed"), str(product.ROOT), os.environ.get("PYTHONPATH", "")])
+        own = {"HWCOMPAT_BOXED_LIBRARY": str(self.device), "PYTHONPATH": path}
+        return product.environment(self.folder / "cache", {**own, **more})
 
 
 def _device(target: str) -> str:

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import threading
 import time
@@ -22,6 +21,7 @@ from typing import Any
 import click
 from tabulate import tabulate
 
+from benchmarks import product
 from hardware.evidence.record import Outcome
 from hardware.evidence.store import read_folder
 from hardware.paths import CACHE_VARIABLE
@@ -31,7 +31,6 @@ from .stages import ROOT, Stage, stages
 _SHOWN = 2000
 _PACKED = ("evidence", "reports", "*.json", "*.jsonl", "*.txt", "*.md", "logs")
 _FOLDER = Path("hwcompat-out/gpu-session")
-_SMOKE = ("--model", "bert", "--run")
 
 
 class Session:
@@ -50,9 +49,7 @@ class Session:
 
     def forks(self) -> bool:
         """Whether a check passes on the device in a child that was forked, which not every driver survives."""
-        places = ("--output-dir", "--evidence", "--report-dir")
-        told = [word for place in places for word in (place, str(self.folder / "smoke" / place.strip("-")))]
-        words = (sys.executable, "run_test_generation.py", *_SMOKE, "--device", self.backend, *told)
+        words = tuple(product.command(self.folder / "smoke", ["bert"], self.backend, "--run"))
         self.run(Stage(name="smoke", words=words, turn=0, prints="smoke.txt"))
         return any(line.outcome is Outcome.PASSED for line in read_folder(self.folder / "smoke" / "evidence").checks)
 

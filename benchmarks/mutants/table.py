@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from tabulate import tabulate
+
 from generators.mutants.operators import OPERATORS
 from generators.mutants.orders import Status
 
@@ -14,8 +16,7 @@ from .runs import Result
 def table(results: Sequence[Result]) -> str:
     """One line for each mutant in the order of kinds and operators, and a sum at the end."""
     mutants = sorted((result for result in results if result.job.counts), key=_order)
-    rows = [("kind", "mutant", "caught by", "error", "change", "site")]
-    rows += [
+    rows = [
         (
             result.job.model,
             result.job.mutant,
@@ -26,9 +27,8 @@ def table(results: Sequence[Result]) -> str:
         )
         for result in mutants
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, "", *_meanings(mutants), *_sums(results)])
+    text = tabulate(rows, headers=("kind", "mutant", "caught by", "error", "change", "site"), disable_numparse=True)
+    return "\n".join([text, "", *_meanings(mutants), *_sums(results)])
 
 
 def _caught_by(result: Result) -> str:

@@ -6,10 +6,12 @@ Types that are held out are left out, so that no prediction is scored on its own
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.evidence_table import dates_said, versions_of
 from generators.compatibility.calibration.held_out import is_held_out
 from generators.compatibility.operators import Section
 from generators.compatibility.operators.named import operators_named
@@ -21,8 +23,6 @@ from hardware.evidence.kept import LAST_CHECK, last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.target import Target
 from hardware.whole_file import write_whole
-
-from .evidence import dates_and_versions
 
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "openvino": ("openvino", "optimum-intel", "torch", "transformers"),
@@ -63,7 +63,7 @@ def run_sections(
                 told = refused.setdefault(name, [])
                 if f"{said.how} in {model}" not in told:
                     told.append(f"{said.how} in {model}")
-    dates, versions = dates_and_versions(runs, _PACKAGES[target])
+    versions = versions_of(runs, _PACKAGES[target])
     left_out = "types that are held out (generators/compatibility/calibration/held_out.py)"
 
     def section(names: str, seen: Counter[str]) -> Section:
@@ -72,10 +72,10 @@ def run_sections(
         return Section(
             kind="runs",
             names=names,
-            source=f"{len(passing)} tiny models that pass and {len(failing)} that don't, run {dates}",
+            source=f"{len(passing)} tiny models that pass and {len(failing)} that don't, run {dates_said(runs)}",
             made_by=f"python -m benchmarks.operators runs {target}",
             made_on=made_on,
-            versions=versions,
+            versions={name: re.sub(r"\+\w+", "", had) for name, had in versions.items()},
             supported=tuple(sorted(plain)),
             conditions={name: f"also {', '.join(why[:3])}" for name, why in sorted(about.items()) if name in plain},
             missing={name: ", ".join(why[:5]) for name, why in sorted(about.items()) if name not in plain},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hardware.software import package_versions
 
 from .page import IMAGES, page, pictures, read_scripts
 from .processes import ROOT
-from .result import Result, keep_results, read_results
+from .result import keep_results, read_results
 
 BENCHES = ("starts", "inventory", "doctors", "generation", "checks", "memory", "queries")
 KEPT = ROOT / "docs" / "evidence" / "benchmarks.jsonl"
@@ -38,16 +39,8 @@ def run(names: tuple[str, ...], runs: int, out: Path) -> None:
     for name in names or BENCHES:
         click.echo(f"{name} …", err=True)
         found = importlib.import_module(f"benchmarks.side_by_side.{name}").measure(runs)
-        result = Result(
-            bench=name,
-            title=found.title,
-            date=f"{datetime.now(UTC):%Y-%m-%d}",
-            machine=machine,
-            versions=versions,
-            comparisons=found.comparisons,
-            curves=found.curves,
-            remarks=found.remarks,
-        )
+        today = f"{datetime.now(UTC):%Y-%m-%d}"
+        result = replace(found, bench=name, date=today, machine=machine, versions=versions)
         keep_results(out, [result])
         for one in result.comparisons:
             ratio = f"{one.ratio:.3g}" if one.ratio is not None else f"not measured: {one.missing}"

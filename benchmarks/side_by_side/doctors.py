@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from .processes import in_turns, wall_time
-from .result import Comparison, Findings
+from .result import Comparison, Result
 from .rivals import rival
 
 _MODEL = (sys.executable, "run_test_generation.py", "--model", "bert", "--device", "cpu", "--run")
@@ -15,7 +15,7 @@ _WARNED = (0, 2)
 """2 is a warning of tb-validate: no GPU is here."""
 
 
-def measure(runs: int) -> Findings:
+def measure(runs: int) -> Result:
     """Our doctor without and with computing on each target, and our run of one model, beside torchbridge's."""
     doctor = rival("torchbridge", "tb-doctor")
     validation = rival("torchbridge", "tb-validate", "--level", "quick", allowed=_WARNED)
@@ -65,4 +65,4 @@ def measure(runs: int) -> Findings:
             "modules of its own, and no model of anybody's",
         )
     )
-    return Findings(title="Is it all right here?", comparisons=tuple(comparisons))
+    return Result(title="Is it all right here?", comparisons=tuple(comparisons))

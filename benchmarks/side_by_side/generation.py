@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from .processes import ROOT, in_turns, timed, wall_time
-from .result import Comparison, Curve, Findings
+from .result import Comparison, Curve, Result
 
 _FLOOR = "import click, jinja2; jinja2.Environment().from_string('{{ x }}').render(x=1)"
 _NO_TORCH = """
@@ -31,13 +31,13 @@ _WORDS = {
 }
 
 
-def measure(runs: int) -> Findings:
+def measure(runs: int) -> Result:
     """Five sizes, each written anew and with nothing changed, in turns with a plain copy of the same files."""
     with tempfile.TemporaryDirectory() as name:
         return _measured(Path(name), runs)
 
 
-def _measured(folder: Path, runs: int) -> Findings:
+def _measured(folder: Path, runs: int) -> Result:
     suites, copy = folder / "suites", folder / "copy"
     environment = {"HWCOMPAT_CACHE": str(folder / "cache")}
     comparisons: list[Comparison] = []
@@ -78,10 +78,10 @@ def _measured(folder: Path, runs: int) -> Findings:
         title="Writing suites",
         x="suites",
         y="seconds",
-        points={name: tuple(own) for name, own in points.items()},
+        points=points,
         runs=max(1, runs // 2),
     )
-    return Findings(
+    return Result(
         title="Writing suites",
         comparisons=tuple(comparisons),
         curves=(curve,),

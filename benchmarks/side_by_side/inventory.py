@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from .processes import ROOT, in_turns, wall_time
-from .result import Comparison, Findings
+from .result import Comparison, Result
 from .rivals import Rival, rival, tried
 
 OURS = (sys.executable, "-m", "hardware", "list")
@@ -32,7 +32,7 @@ NO_FIELDS = ("GPU detection failed",)
 """What looks like a field and is an error message."""
 
 
-def measure(runs: int) -> Findings:
+def measure(runs: int) -> Result:
     """A cold `python -m hardware list` and three rivals in turns."""
     rivals = {
         "warpt list": rival("warpt", "warpt", "list"),
@@ -56,7 +56,7 @@ def measure(runs: int) -> Findings:
         )
         for key, one in rivals.items()
     )
-    return Findings(title="What a machine has", comparisons=comparisons, remarks=_fields(rivals["warpt list"]))
+    return Result(title="What a machine has", comparisons=comparisons, remarks=_fields(rivals["warpt list"]))
 
 
 def _timing(command: tuple[str, ...]) -> Callable[[], float]:

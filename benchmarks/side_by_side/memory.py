@@ -11,7 +11,7 @@ from benchmarks.memory.page import CONFIGS, error_of, rival_error
 from hardware.paths import CACHE_VARIABLE
 
 from .processes import ROOT, in_turns, wall_time
-from .result import Comparison, Findings
+from .result import Comparison, Result
 from .rivals import tried
 
 MEASURED = Path("docs/evidence/memory.jsonl.gz")
@@ -30,13 +30,13 @@ print(calculate_maximum_sizes(model))
 """What `accelerate estimate-memory` does once it has a model's configuration; itself it asks the Hub for that."""
 
 
-def measure(runs: int) -> Findings:
+def measure(runs: int) -> Result:
     """Each configuration by both, in processes started anew; ours with nothing kept, and again."""
     comparisons: list[Comparison] = []
     with tempfile.TemporaryDirectory() as name:
         for configuration in CONFIGURATIONS:
             comparisons += _compared(configuration, Path(name), runs)
-    return Findings(title="How much memory a model takes", comparisons=(*comparisons, *_errors()))
+    return Result(title="How much memory a model takes", comparisons=(*comparisons, *_errors()))
 
 
 def _compared(configuration: str, folder: Path, runs: int) -> list[Comparison]:

@@ -15,16 +15,17 @@ def wall_time(
     command: Sequence[str],
     *,
     allowed: Sequence[int] = (0,),
+    cwd: Path = ROOT,
     environment: Mapping[str, str] | None = None,
 ) -> float:
-    """Seconds from start to exit of one fresh process. Raises where it fails: a failure isn't a fast run.
+    """Seconds from start to exit of one fresh process in `cwd`. Raises where it fails: a failure isn't a fast run.
 
     All commands may keep their bytecode, as an installed program does.
     """
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     started = time.perf_counter()
     done = subprocess.run(
-        list(command), cwd=ROOT, env={**kept, **(environment or {})}, check=False, capture_output=True, text=True
+        list(command), cwd=cwd, env={**kept, **(environment or {})}, check=False, capture_output=True, text=True
     )
     taken = time.perf_counter() - started
     if done.returncode not in allowed:

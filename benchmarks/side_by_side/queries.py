@@ -13,10 +13,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.matrix import write_evidence
+from benchmarks.evidence_made_up import write_rows
 
 from .processes import ROOT, in_turns
-from .result import Comparison, Curve, Findings
+from .result import Comparison, Curve, Result
 
 _ROWS = (10_000, 50_000, 200_000)
 _SQL = "SELECT requested_target, outcome, count(*) FROM lines WHERE kind = 'check' GROUP BY ALL ORDER BY ALL"
@@ -58,14 +58,14 @@ print(json.dumps([taken, int(peak[1]) / 1024, said]))
 """
 
 
-def measure(runs: int) -> Findings:
+def measure(runs: int) -> Result:
     """The question by each, in processes started anew, over folders of several sizes; the answers must agree."""
     comparisons: list[Comparison] = []
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in _ASKERS}
     memory: dict[str, list[tuple[float, float]]] = {name: [] for name in _ASKERS}
     for rows in _ROWS:
         with tempfile.TemporaryDirectory() as name:
-            count = write_evidence(Path(name) / "evidence", rows)
+            count = write_rows(Path(name) / "evidence", rows)
             times, mebibytes = _asked(Path(name) / "evidence", max(1, runs // 2))
         ours, *rivals = _ASKERS
         for asker in _ASKERS:
@@ -84,14 +84,10 @@ def measure(runs: int) -> Findings:
                     )
                 )
     curves = tuple(
-        Curve(title=f"One question to evidence: {y}", x="lines", y=y, points=_tuples(own), runs=max(1, runs // 2))
+        Curve(title=f"One question to evidence: {y}", x="lines", y=y, points=own, runs=max(1, runs // 2))
         for y, own in (("seconds", seconds), ("MiB", memory))
     )
-    return Findings(title="Asking evidence", comparisons=tuple(comparisons), curves=curves)
-
-
-def _tuples(points: Mapping[str, list[tuple[float, float]]]) -> dict[str, tuple[tuple[float, float], ...]]:
-    return {name: tuple(own) for name, own in points.items()}
+    return Result(title="Asking evidence", comparisons=tuple(comparisons), curves=curves)
 
 
 def _asked(folder: Path, runs: int) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[float, ...]]]:

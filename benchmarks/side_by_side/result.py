@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ class Comparison:
     ours: str
     rival: str
     unit: str
-    ours_values: tuple[float, ...]
-    rival_values: tuple[float, ...] = ()
+    ours_values: Sequence[float]
+    rival_values: Sequence[float] = ()
     note: str = ""
     missing: str = ""
 
@@ -41,36 +41,27 @@ class Curve:
     title: str
     x: str
     y: str
-    points: Mapping[str, tuple[tuple[float, float], ...]]
+    points: Mapping[str, Sequence[Sequence[float]]]
     runs: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One bench: when, on what and with which versions it ran, and what came of it. `remarks` are sentences."""
+    """What came of one bench; `remarks` are sentences. When, on what and with which versions it ran is added by the
+    command that runs it."""
 
-    bench: str
     title: str
-    date: str
-    machine: str
-    versions: Mapping[str, str]
-    comparisons: tuple[Comparison, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    remarks: tuple[str, ...] = ()
+    comparisons: Sequence[Comparison] = ()
+    curves: Sequence[Curve] = ()
+    remarks: Sequence[str] = ()
+    bench: str = ""
+    date: str = ""
+    machine: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One line."""
         return json.dumps(asdict(self), sort_keys=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """What a bench's module returns; `Result` adds when and where."""
-
-    title: str
-    comparisons: tuple[Comparison, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 def read_results(path: Path) -> dict[str, Result]:
@@ -88,18 +79,5 @@ def keep_results(path: Path, results: Sequence[Result]) -> None:
 
 
 def _result(plain: Mapping[str, Any]) -> Result:
-    comparisons = tuple(
-        Comparison(
-            **{
-                **one,
-                "ours_values": tuple(one["ours_values"]),
-                "rival_values": tuple(one["rival_values"]),
-            }
-        )
-        for one in plain["comparisons"]
-    )
-    curves = tuple(
-        Curve(**{**one, "points": {name: tuple(map(tuple, own)) for name, own in one["points"].items()}})
-        for one in plain["curves"]
-    )
-    return Result(**{**plain, "comparisons": comparisons, "curves": curves, "remarks": tuple(plain["remarks"])})
+    comparisons = [Comparison(**one) for one in plain["comparisons"]]
+    return Result(**{**plain, "comparisons": comparisons, "curves": [Curve(**one) for one in plain["curves"]]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from .processes import in_turns, wall_time
-from .result import Comparison, Findings
+from .result import Comparison, Result
 
 COMMANDS = (
     ("run_test_generation.py",),
@@ -20,14 +20,14 @@ COMMANDS = (
 )
 
 
-def measure(runs: int) -> Findings:
+def measure(runs: int) -> Result:
     """`--help` of every command, in turns with `python -c "import click"`."""
     actions = {
         " ".join(words): lambda w=words: wall_time((sys.executable, *w, "--help"), allowed=(0,)) for words in COMMANDS
     }
     floor = "python -c 'import click'"
     taken = in_turns({**actions, floor: lambda: wall_time((sys.executable, "-c", "import click"))}, runs)
-    return Findings(
+    return Result(
         title="Cold starts",
         comparisons=tuple(
             Comparison(

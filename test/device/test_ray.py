@@ -15,8 +15,8 @@ from typing import TypeVar
 import pytest
 from command_line import CommandLine, Ran
 from network_watch import is_watched
+from ray_cluster_of_nodes import LocalCluster
 
-from benchmarks.fleet_nodes import LocalCluster
 from hardware.evidence.record import Outcome
 from hardware.evidence.store import Evidence, read_folder
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from coverage_evidence import BERT, GPT2, VIT, write_run
 
-from benchmarks import evidence_growth_page, evidence_made_up, optimizers, targets_table
+from benchmarks import evidence_growth, evidence_made_up, optimizers
 from benchmarks.evidence_rows import rows_of
 from benchmarks.optimizers import Level
 from benchmarks.reference_models import LEAST_WIDTH, REFERENCE_MODELS, larger
-from hardware.backends.factory import known_targets
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 from hardware.target import Target
@@ -44,33 +43,6 @@ def test_the_last_run_of_a_check_counts(tmp_path: Path) -> None:
     write_run(tmp_path, BERT, run_id="r2")
     (row,) = rows_of(read_folder(tmp_path).checks, Target(name="cpu"))
     assert row.works
-
-
-def test_every_target_is_on_the_page_and_those_not_here_say_why(tmp_path: Path) -> None:
-    write_run(tmp_path, BERT)
-    write_run(tmp_path, GPT2, "backward", run_id="r2", error_type="numerical_mismatch", error_message="a | b\nc")
-    found = read_folder(tmp_path)
-    targets = [targets_table.on_target(name, found) for name in known_targets()]
-    text = targets_table.page(targets, ["2026-01-01T00:00:00"], "the command")
-    lines = text.splitlines()
-    for target in targets:
-        (line,) = [one for one in lines if one.startswith(f"| {target.name} |")]
-        assert target.rows or (target.missing or "nothing ran") in line
-    assert not next(one for one in targets if one.name == "cpu").missing
-    (bert,) = [one for one in lines if one.startswith("| bert | cpu |")]
-    assert "**high**" in bert
-    assert "1.0e-06 / 2e-05 | 1 | 0 | float32 |" in bert
-    (gpt2,) = [one for one in lines if one.startswith("| gpt2 | cpu |")]
-    assert "**high**" not in gpt2
-    assert "backward" in gpt2
-    assert len({one.count("|") for one in lines if one.startswith(("| bert", "| gpt2", "| vit"))}) == 1
-    assert "| vit | cpu | unknown: its run was cut off |" in text
-    versions = next(one for one in lines if one.startswith("| cpu |"))
-    assert "torch " in versions
-    assert "transformers " in versions
-    assert "checker/" not in versions
-    with pytest.raises(ValueError, match="nothing ran"):
-        targets_table.page(targets, [], "the command")
 
 
 def _level(**changes: object) -> Level:
@@ -127,15 +99,14 @@ def test_the_page_of_growth_has_a_column_for_each_size_and_a_dash_for_what_was_n
     one = {"wall_s": 2.0, "cpu_s": 1.25, "memory_mib": 900, "told": 1}
     sizes = {
         "10000000": {"bytes": {"raw": 12e9, "compacted": 5e8}, "report, first": one},
-        "1000000": {"report, first": {**one, "cpu_s": 0.5}, "report, raw": one, "sqlite3: load": one},
+        "1000000": {"report, first": {**one, "cpu_s": 0.5}, "report, raw": one},
     }
-    text = evidence_growth_page.page({"with": {"date": "2026-11-24", "cores": "2", "note": "Busy."}, "sizes": sizes})
+    text = evidence_growth.page({"with": {"date": "2026-11-24", "cores": "2", "note": "Busy."}, "sizes": sizes})
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows[0] == "| | 1 million lines | 10 million lines |"
     assert "| bytes, raw | – | 12,000 MB |" in rows
     assert "| report | 0.5 s (2.0), 900 MiB | 1.2 s (2.0), 900 MiB |" in rows
     assert "| report of JSON lines | 1.2 s (2.0), 900 MiB | – |" in rows
-    assert "| sqlite3: load | 1.2 s (2.0), 900 MiB |" in rows
     assert not [row for row in rows if "publish" in row]
 
 

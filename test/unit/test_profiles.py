@@ -1,4 +1,4 @@
-"""Profiles: shares of samples in either profiler's format, and a page that tells of every action."""
+"""Profiles: shares of samples in py-spy's format, and a page that tells of every action."""
 
 from __future__ import annotations
 
@@ -7,26 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.profiles import KEPT, Action, actions, from_py_spy, from_pyinstrument, page, profile
+from benchmarks.profiles import KEPT, Action, actions, from_py_spy, page, profile
 
 RAW = (
     'process 1:"a b";<module> (run.py:3);open_door.<locals>.run (hardware/door.py:37);warm (hardware/warm.py:1) 6\n'
     'process 1:"a b";<module> (run.py:3);warm (hardware/warm.py:1);warm (hardware/warm.py:9) 2\n'
     "<module> (run.py:4) 2\n"
 )
-TREE = {
-    "function": "<module>",
-    "file_path": "/x/run.py",
-    "time": 10.0,
-    "children": [
-        {
-            "function": "warm",
-            "file_path": "/x/hardware/warm.py",
-            "time": 8.0,
-            "children": [{"function": "sleep", "file_path": None, "time": 5.0, "children": []}],
-        }
-    ],
-}
 
 
 def test_a_share_counts_a_sample_once_however_often_the_function_stands_in_it() -> None:
@@ -37,14 +24,8 @@ def test_a_share_counts_a_sample_once_however_often_the_function_stands_in_it() 
     assert from_py_spy("").share("warm", "warm.py") == 0
 
 
-def test_both_profilers_tell_the_same_share() -> None:
-    found = from_pyinstrument({"root_frame": TREE})
-    assert found.share("warm", "hardware/warm.py") == pytest.approx(0.8)
-    assert found.share("sleep", "") == pytest.approx(0.5)
-
-
 def test_a_profiler_that_is_not_there_is_no_profile(tmp_path: Path) -> None:
-    action = Action(command="-c pass", profiler="py-spy")
+    action = Action(command="-c pass")
     with pytest.raises(OSError, match="py-spy"):
         profile(action, tmp_path, tmp_path)
 

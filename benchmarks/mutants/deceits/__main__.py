@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,12 +17,10 @@ from typing import Any
 import click
 
 from hardware.front_door import open_door
-from hardware.paths import CACHE_VARIABLE
 
-from ...fallbacks.__main__ import planted
+from ... import product
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
 MODELS = ("bert", "gpt2", "vit", "resnet", "t5", "whisper")
 SITES, SEED, JOBS = 3, 10, 2
 _LONGEST_S = 400.0
@@ -82,40 +78,22 @@ def run(deceit: Deceit, folder: Path) -> Result:
     own = folder / f"{deceit.name}-{deceit.model}"
     own.mkdir(parents=True)
     mark = own / "took_effect"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
-    environment |= {CACHE_VARIABLE: str(own / "cache"), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "run_test_generation.py", "--model", deceit.model, "--device", deceit.target, "--run"]
-    for name in ("output-dir", "evidence", "report-dir"):
-        command += [f"--{name}", str(own / name)]
     started = time.monotonic()
-    ran = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=planted(environment, deceit.plants, mark, HERE / "planting"),
-        capture_output=True,
-        text=True,
-        timeout=_LONGEST_S,
-        check=False,
+    ran = product.run(
+        product.command(own, [deceit.model], deceit.target, "--run"),
+        product.planted(product.environment(own / "cache"), deceit.plants, mark, HERE / "planting"),
+        _LONGEST_S,
     )
     (own / "out").write_text(ran.stdout + ran.stderr, encoding="utf-8")
-    level, basis, reason = _verdict(own)
+    verdict = product.verdict(own) or {"level": "no verdict", "basis": "", "reason": ""}
     return Result(
         deceit=deceit,
         took_effect=mark.exists(),
-        level=level,
-        basis=basis,
-        reason=reason or ran.stderr.strip()[-200:],
+        level=verdict["level"],
+        basis=verdict["basis"],
+        reason=verdict["reason"] or ran.stderr.strip()[-200:],
         seconds=round(time.monotonic() - started, 1),
     )
-
-
-def _verdict(folder: Path) -> tuple[str, str, str]:
-    """The worst level of the run's report, its basis and its first reason. A run without a report says nothing."""
-    reports = sorted((folder / "report-dir").glob("*.json"))
-    verdicts = json.loads(reports[-1].read_text(encoding="utf-8"))["verdicts"] if reports else []
-    if not verdicts:
-        return "no verdict", "", ""
-    return verdicts[0]["level"], verdicts[0]["basis"], " ".join(one["text"] for one in verdicts[0]["reasons"][:1])
 
 
 def _all(chosen: Sequence[Deceit], folder: Path) -> Iterator[Result]:

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...fallbacks.__main__ import planted
-from ..code.drawing import ROOT
+from ... import product
 
 Files = dict[str, list[dict[str, Any]]]
 """The lines of a folder of evidence, as JSON has them, by file name."""
@@ -83,18 +79,14 @@ def _ran(
     prepare: Callable[[Path], None] | None = None,
     plant: str = "",
 ) -> Files:
-    command = [sys.executable, "run_test_generation.py", "--device", device]
-    for name in ("output-dir", "evidence", "report-dir"):
-        command += [f"--{name}", str(folder / name)]
-    for model in models:
-        command += ["--model", model]
+    command = product.command(folder, models, device)
     folder.mkdir(parents=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = product.environment(folder.parent / "cache")
     if prepare is not None:
         _call(command, environment)
-        prepare(folder / "output-dir")
+        prepare(folder / "suites")
     if plant:
-        environment = planted(environment, plant, folder / "took_effect", PLANTING)
+        environment = product.planted(environment, plant, folder / "took_effect", PLANTING)
     _call([*command, "--run"], environment)
     if plant and not (folder / "took_effect").exists():
         raise RuntimeError(f"{plant} took no effect")
@@ -102,9 +94,7 @@ def _ran(
 
 
 def _call(command: list[str], environment: Mapping[str, str]) -> None:
-    ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LONGEST_S, check=False
-    )
+    ran = product.run(command, environment, _LONGEST_S)
     if ran.returncode not in (0, 1):
         raise RuntimeError(f"the main job ended with {ran.returncode}:\n{ran.stderr[-2000:]}")
 
