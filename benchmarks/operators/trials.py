@@ -26,7 +26,7 @@ from generators.derivation.operator_calls import Call
 from hardware.backends.base import Unsupported
 from hardware.evidence.record import Stage
 from hardware.export.exported import ONNX
-from hardware.export.onnx import OPSET, _bound, _drop_empty, _exportable_operators, _fold, _write_out_sums
+from hardware.export.onnx import OPSET, _bound, _exportable, _write_out_sums, drop_empty, fold
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
@@ -139,7 +139,7 @@ def export(subject: OneOperator, folder: Path) -> tuple[str, ...]:
 
     raw, file = folder / "raw.onnx", folder / ONNX
     try:
-        with torch.no_grad(), _exportable_operators(), contextlib.redirect_stdout(None):
+        with torch.no_grad(), _exportable(), contextlib.redirect_stdout(None):
             torch.onnx.export(
                 subject.module,
                 subject.inputs,
@@ -148,8 +148,8 @@ def export(subject: OneOperator, folder: Path) -> tuple[str, ...]:
                 opset_version=OPSET,
                 input_names=[f"input{number}" for number in range(len(subject.inputs))],
             )
-        _fold(raw, file)
-        _drop_empty(file)
+        fold(raw, file)
+        drop_empty(file)
         _bound(file)
         _write_out_sums(file)
     except Exception as error:  # the exporter raises whatever it met

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,6 +16,8 @@ from benchmarks.side_by_side.page import missing_scripts, page, picture_name, re
 from benchmarks.side_by_side.processes import in_turns, wall_time
 from benchmarks.side_by_side.result import Comparison, Curve, Result, keep_results, read_results
 from benchmarks.side_by_side.rivals import rival, tried
+
+ROOT = Path(__file__).parents[2]
 
 COMPARED = Comparison(
     what="w", ours="o", rival="r", unit="s", ours_values=(1.0, 2.0, 9.0), rival_values=(4.0, 4.0, 5.0)
@@ -103,3 +107,11 @@ def test_a_rival_that_is_missing_or_fails_says_so() -> None:
 def test_fields_of_a_listing_are_told_by_section() -> None:
     text = "CPU\n---\n  Cores: 2\n  Name: x\n\nML\n----\n  Not installed: a, b\n"
     assert fields_of(text) == [("CPU", "Cores"), ("CPU", "Name"), ("ML", "a"), ("ML", "b")]
+
+
+def test_every_module_of_benchmarks_can_be_imported() -> None:
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "benchmarks").rglob("*.py")]
+    run = [name for name in names if not name.endswith("__") and not re.search(r"planting|boxed", name)]
+    code = f"import importlib\nfor name in {run}:\n    importlib.import_module(name)\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-1000:]
