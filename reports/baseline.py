@@ -92,9 +92,17 @@ def read_baseline(path: Path, renamed: Callable[[Any], Any] = lambda value: valu
 
     Raises `BrokenInput` for what is no such report.
     """
-    data = read_kept(path, SCHEMA, "report", _MAKE_ANEW, only=("timestamp", "errors"))
+    data = read_kept(path, SCHEMA, "report", _MAKE_ANEW, only=("timestamp", "errors"), renew=_renewed)
     findings = tuple(map(_finding, renamed(data["errors"])))
     return Baseline(name=path.name, timestamp=data["timestamp"], findings=findings)
+
+
+def _renewed(data: Any) -> Any:
+    """The findings of a report of schema version 2 as those of version 3, which have remedies besides."""
+    if not isinstance(data, dict) or data.get("schema_version") != 2 or not isinstance(data.get("errors"), list):
+        return data
+    errors = [{"remedies": [], **one} if isinstance(one, dict) else one for one in data["errors"]]
+    return {**data, "schema_version": 3, "errors": errors}
 
 
 def _finding(data: Mapping[str, Any]) -> Finding:

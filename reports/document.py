@@ -1,4 +1,4 @@
-"""What is told once and shown twice: headings, paragraphs, lists and tables as Markdown or in a terminal.
+"""Headings, paragraphs, lists and tables, shown as Markdown or in a terminal.
 
 Pages take the same blocks (`blocks` in `html/parts.html.j2`). Texts may be of anybody: each way makes them safe.
 """

@@ -73,9 +73,12 @@ def read_kept(
             why=f"this version reads {wanted}",
             fix=newer if given > wanted else fix,
         )
+    if isinstance(data, dict) and "compatibility" in data and "compatibility" not in rules["properties"]:
+        raise BrokenInput(f"{name} is no {noun}", why="it is a matrix", fix=fix)
     if only:
         parts = {part: rules["properties"][part] for part in ("schema_version", *only)}
         rules |= {"properties": parts, "required": list(parts), "additionalProperties": True}
     for wrong in jsonschema.Draft202012Validator(rules).iter_errors(data):
-        raise BrokenInput(f"{name} is no {noun}", why=f"{echo(wrong.json_path)}: {echo(wrong.message)}", fix=fix)
+        place = "" if wrong.json_path == "$" else f"{echo(wrong.json_path)}: "
+        raise BrokenInput(f"{name} is no {noun}", why=f"{place}{echo(wrong.message)}", fix=fix)
     return dict(data)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from hardware.errors import HwCompatError
 from hardware.expected_targets import TargetStatus
-from hardware.process import NoAnswer, answer, ask
+from hardware.process import ROOT, run
 
 DEFAULT_TIMEOUT_S = 120.0
 """Importing a large framework from a cold disk takes most of it."""
 
 STACK_COMPONENT = "hardware_stack"
 
+_MARK = "hwcompat-probe:"
+_NAME_MARK = "hwcompat-device:"
 _LOG_TAIL = 4_000
+_PROBE = (
+    "import dataclasses, json, sys\n"
+    "from hardware.backends.factory import get_backend\n"
+    "from hardware.detection import probe\n"
+    "result = dataclasses.asdict(probe(sys.argv[1]))\n"
+    f"print({_MARK!r} + json.dumps(result), flush=True)\n"
+    "if result['ok']:\n"  # last, so that a driver that can't name its device doesn't cost the answer
+    "    name = get_backend(sys.argv[1]).get_device_info().device_name\n"
+    f"    print({_NAME_MARK!r} + json.dumps(name), flush=True)\n"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,48 +49,68 @@ class StackResult:
 
 
 def run_stack(
-    statuses: Sequence[TargetStatus], *, timeout_s: float = DEFAULT_TIMEOUT_S, module: str = __name__
+    statuses: Sequence[TargetStatus],
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    command: Sequence[str] = (),
 ) -> tuple[StackResult, ...]:
-    """Compute on every target that is expected; `module` answers for it in a child."""
+    """Compute on every target that is expected.
+
+    `command`, to which the target is added, replaces the probe in tests.
+    """
     return tuple(
-        _probe(status, timeout_s, module)
+        _probe(status, timeout_s, command)
         if status.expected
         else StackResult(target=status.target, state="absent", reason=status.reason, device_name=status.device_name)
         for status in statuses
     )
 
 
-def _probe(status: TargetStatus, timeout_s: float, module: str) -> StackResult:
-    def result(state: str, reason: str = "", device_name: str = "", **more: Any) -> StackResult:
-        name = device_name or status.device_name
-        return StackResult(target=status.target, state=state, reason=reason, device_name=name, **more)
-
+def _probe(status: TargetStatus, timeout_s: float, command: Sequence[str]) -> StackResult:
+    argv = [*(command or (sys.executable, "-c", _PROBE)), status.target]
     try:
-        told = ask(module, status.target, limit_s=timeout_s)
-    except NoAnswer as error:
-        ended = error.ended
-        kind = "timeout" if ended.timed_out else "crash"
-        return result("failed", f"no answer: it {ended.how}", recorded=kind, log=ended.stderr[-_LOG_TAIL:])
-    except (HwCompatError, OSError) as error:
-        return result("failed", f"the probe failed: {error}", recorded="component_failed")
-    if told["ok"]:
-        return result("computed", device_name=told["device_name"], duration_s=told["duration_s"])
-    got = "" if told["got"] is None else f" (got {told['got']}, expected {told['expected']})"
-    return result("failed", told["reason"] + got, duration_s=told["duration_s"])
+        done = run(argv, limit_s=timeout_s, cwd=ROOT)
+    except OSError as error:
+        return _failed(status, f"the probe could not be started: {error.strerror}", recorded="component_failed")
+    if done.returncode is None:
+        return _failed(status, f"no answer in {timeout_s:.0f} s", recorded="timeout", log=done.stderr)
+    answer = _answer(done.stdout, _MARK)
+    log = done.stderr[-_LOG_TAIL:]
+    if answer is None:
+        return _failed(status, _ending(done.returncode), recorded="crash", log=log)
+    result = json.loads(answer)
+    if not result["ok"]:
+        got = "" if result["got"] is None else f" (got {result['got']}, expected {result['expected']})"
+        return _failed(status, result["reason"] + got, duration_s=result["duration_s"], log=log)
+    return StackResult(
+        target=status.target,
+        state="computed",
+        device_name=json.loads(_answer(done.stdout, _NAME_MARK) or '""') or status.device_name,
+        duration_s=result["duration_s"],
+    )
 
 
-def _computed(target: str) -> dict[str, Any]:
-    """What came of computing on a target, with the name of its device where the driver can tell it."""
-    from hardware.backends.factory import get_backend
-    from hardware.detection import probe
-
-    found = asdict(probe(target))
-    name = ""
-    if found["ok"]:
-        with suppress(Exception):  # the answer is there, whatever a driver raises now
-            name = get_backend(target).get_device_info().device_name
-    return {**found, "device_name": name}
+def _answer(output: str, mark: str) -> str | None:
+    """What follows the last of the child's lines that begin with `mark`; runtimes print lines of their own."""
+    lines = reversed(output.splitlines())
+    return next((line.removeprefix(mark) for line in lines if line.startswith(mark)), None)
 
 
-if __name__ == "__main__":
-    answer(_computed)
+def _failed(
+    status: TargetStatus, reason: str, *, recorded: str = "", log: str = "", duration_s: float | None = None
+) -> StackResult:
+    return StackResult(
+        target=status.target,
+        state="failed",
+        reason=reason,
+        recorded=recorded,
+        log=log,
+        device_name=status.device_name,
+        duration_s=duration_s,
+    )
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code} and no answer"

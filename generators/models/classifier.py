@@ -308,10 +308,6 @@ def main(
     raise SystemExit(code)
 
 
-if __name__ == "__main__":
-    main()
-
-
 def kind_of(name: str) -> str:
     """`module` for `package.module:factory`, `graph` for the path of a graph file, else the empty string.
 
@@ -333,3 +329,7 @@ def kind_of(name: str) -> str:
     if not path.stat().st_size:
         raise BrokenInput(f"the file {echo(name)} is empty", fix="Fetch or export it again.")
     return "graph"
+
+
+if __name__ == "__main__":
+    main()

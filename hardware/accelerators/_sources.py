@@ -32,6 +32,10 @@ _FRESH_S = 0.5
 """Metrics that are read together come from one run of a program."""
 
 
+_WORDS = {"throttle": "throttling", "memory": "used memory"}
+"""Metrics in words where their method is called otherwise."""
+
+
 class Source(ABC):
     """One way to read a vendor's devices. Devices are numbered from 0 in an order that the source keeps.
 
@@ -61,7 +65,7 @@ class Source(ABC):
         """One metric of a device by its name, or the reason why there is none."""
         method: Callable[[Any], Reading[Any]] | None = getattr(self, what, None)
         if method is None:
-            return Reading(value=None, reason=f"{self.NAME} doesn't report {what}")
+            return Reading(value=None, reason=f"{self.NAME} doesn't report {_WORDS.get(what, what)}")
         return method(self.handle(index))
 
     def place_of(self, address: object) -> int | None:
@@ -163,7 +167,7 @@ class ListedAccelerators(AcceleratorBackend):
         return [str(one.extra_info["reason"]) for one in self.list_devices() if "reason" in one.extra_info]
 
     def _silent(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
-        return Reading(value=None, reason=f"nothing known here tells the {what} of {device.model}")
+        return Reading(value=None, reason=f"nothing known here tells the {_WORDS.get(what, what)} of {device.model}")
 
 
 class SourcedAccelerators(ListedAccelerators):

@@ -2,7 +2,7 @@
 
 libtpu isn't loaded: loading takes the chips away from everybody else. The metadata server of a TPU VM is on the
 network and isn't asked. What a running program's libtpu tells (memory, duty cycle) is read through `tpu-info`.
-An Edge TPU, which takes LiteRT models only, is shown as the bus tells of it.
+An Edge TPU, which takes LiteRT models only, is known from the bus alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 PCI_VENDOR_ID = 0x1AE0
+_EDGE_VENDOR = 0x1AC1
 
 _TABLE = Path(__file__).with_name("google_tpus.toml")
 _LIBRARIES = ("/lib/libtpu.so", "/usr/lib/libtpu.so")
@@ -54,6 +55,10 @@ class GoogleAccelerators(ListedAccelerators):
         if not devices:
             variables = [name for name in _VARIABLES if self.machine.variable(name)]
             told = "there is no PCI bus to look at" if on_bus is None else "the bus shows no TPU"
+            edge = devices_of(self.machine, _EDGE_VENDOR)
+            if edge:
+                why = f"the bus shows {edge[0].name}, which no target here drives"
+                return self.seen(DriverState.UNKNOWN, LibraryState.UNKNOWN, [why], on_bus=len(edge))
             if variables:
                 told = f"{variables[0]} is set, yet no chip and no node is here"
             unknown = variables or on_bus is None

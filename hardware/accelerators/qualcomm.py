@@ -2,7 +2,7 @@
 
 A Snapdragon is told by the device tree, the kernel's DSPs and the FastRPC nodes, on Windows by its device manager
 (CIM); ONNX Runtime's device list says whether its library reaches the NPU. Nothing is started on a machine without a
-sign of one. Cloud AI cards, which no target here drives, are shown as the bus tells of them.
+sign of one. Cloud AI cards, which no target here drives, are known from the bus alone.
 
 Sources: the kernel's drivers/soc/qcom/socinfo.c, drivers/remoteproc and drivers/misc/fastrpc.c.
 """
@@ -16,12 +16,14 @@ from typing import Any, ClassVar
 from ..machine import Library, Machine, Reading
 from ..values import tables, words
 from ._figures import Extra, celsius, percent
+from ._pci import devices_of
 from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, LibraryState, VendorFacts
 
 FASTRPC_NODES = ("fastrpc-cdsp", "fastrpc-cdsp-secure", "cdsprpc-smd", "adsprpc-smd", "adsprpc-smd-secure")
 """Nodes through which a program reaches the compute DSP: the mainline kernel's, then those of Qualcomm's kernels."""
 
+_VENDOR = 0x17CB
 _REMOTEPROC, _KGSL = "/sys/class/remoteproc", "/sys/class/kgsl/kgsl-3d0"
 _PLUGIN = "onnxruntime_qnn"
 """The package that brings QNN as a plug-in, which is registered before devices are asked for."""
@@ -46,6 +48,10 @@ class QualcommAccelerators(ListedAccelerators):
     def facts(self) -> VendorFacts:
         devices = self.list_devices()
         if not devices and (self.machine.host().system == "Windows" or not self._is_snapdragon()):
+            cards = devices_of(self.machine, _VENDOR)
+            if cards:
+                why = f"the bus shows {cards[0].name}, which no target here drives"
+                return self.seen(DriverState.UNKNOWN, LibraryState.UNKNOWN, [why], on_bus=len(cards))
             return self.unseen("neither the device tree nor a device manager shows a Snapdragon")
         library, why = self._library()
         lacks = [*self.obstacles(), "" if devices else "no driver lists a device", why]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage
-from ..export.exported import ONNX
 from ..workers import Environment, Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
 from .base import BaseBackend, Unsupported
 
@@ -159,7 +158,7 @@ class OnnxWorkerBackend(WorkerBackend):
     def answer_of(self, write: Callable[[Path], None], arrays: Inputs, subject: str) -> dict[str, Array]:
         """What a small file gives that `write` makes."""
         with tempfile.TemporaryDirectory(prefix="hwcompat-onnx-") as name:
-            file = Path(name) / ONNX
+            file = Path(name) / "asked.onnx"
             write(file)
             return self.compute(file, arrays, **self.belongs_to(subject))[0]
 

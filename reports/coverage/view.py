@@ -74,6 +74,7 @@ def summary(report: CoverageReport) -> Iterator[Block]:
     yield Heading(level=1, text=title(report))
     yield [f"{target.target}: {_headline(coverage, target)}" for target in coverage.targets]
     yield [f"{label}: {text}" for label, text in facts.items()]
+    yield Heading(level=2, text="What the words mean")
     yield Table(headings=("standing", "meaning"), rows=[(one.words, one.meaning) for one in Standing])
     if report.changes is not None:
         yield Heading(level=2, text="What is new")
@@ -146,9 +147,10 @@ def _counts(view: str, groups: Mapping[str, Counts], whole: str, standings: Iter
     if not groups:
         return "There are none."
     shown = [one for one in standings if any(counts[one] for counts in groups.values())]
+    every = "of all" if whole == "types" else "of mapped"
     return Table(
         headings=(view, "passed", "of those that can be built", f"of all {whole}", *(one.words for one in shown)),
-        short=(view, "passed", "of built", "of all", *(_SHORT[one] for one in shown)),
+        short=(view, "passed", "of built", every, *(_SHORT[one] for one in shown)),
         rows=[
             (
                 name,

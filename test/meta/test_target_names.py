@@ -53,7 +53,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, set[str]]] = {
     },
     "it is the name of an environment or of an extra of the package": {
         "hardware/own_commands.py": {"openvino", "tpu"},
-        "repro/making.py": {"qnn"},
+        "triage/repro_command.py": {"qnn"},
         "workers/onnx_worker.py": {"qnn"},
     },
     "it is public: an enumeration of targets by vendor, and an optimizer for each": {

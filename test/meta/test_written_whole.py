@@ -37,6 +37,7 @@ MAY = {
     "hardware/workers/serving.py": "a pipe",
     "hwcompat/plugins/fleet/ray_cluster.py": "a temporary folder",
     "hwcompat/plugins/fleet/ray_evidence.py": "a temporary folder, from which evidence is merged",
+    "hwcompat/plugins/fleet/ray_node.py": "a temporary folder of a bundle",
     "hwcompat/plugins/triage/localization/cells.py": "where a child is",
     "hwcompat/plugins/fleet/lab_evidence.py": "a folder of work; what is kept is merged",
     "hwcompat/plugins/fleet/lab_run.py": "a temporary folder",

@@ -41,9 +41,13 @@ class Storage:
 def get_storage_backend(
     name: str = "local", machine: Machine | None = None, *, smart: bool = False
 ) -> StorageBackend:
-    """The backend of one kind of storage. Raises `UsageError` naming the known ones."""
+    """The backend of one kind of storage; `parallel` and `object` are of the kind `network`.
+
+    Raises `UsageError` naming the known ones.
+    """
     known = KINDS.load_all().found
-    found = known.get(name.strip().lower())
+    wanted = name.strip().lower()
+    found = known.get("network" if wanted in ("parallel", "object") else wanted)
     if found is None:
         raise UsageError(
             f"{echo(name)} is no kind of storage",
@@ -60,8 +64,12 @@ def read_storage(machine: Machine | None = None, *, smart: bool = False) -> Stor
     """
     machine = machine or LiveMachine()
     devices: list[StorageDeviceInfo] = []
-    registered, mounts = KINDS.load_all(), read_mounts(machine)
+    registered = KINDS.load_all()
     failures = dict(registered.failures)
+    try:
+        mounts = read_mounts(machine)
+    except Exception as error:  # as below
+        return Storage(failures={**failures, "storage": f"{type(error).__name__}: {error}"})
     for kind in registered.found.values():
         try:
             backend = kind(machine, mounts=mounts, smart=smart)

@@ -35,10 +35,16 @@ class Runner:
     """One runner: its process, and the bundle that it runs, unpacked at `root` as long as it lives."""
 
     def __init__(self, bundle: bytes) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="hwcompat-node-", ignore_cleanup_errors=True)
-        self.root = Path(self._folder.name)
         with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
-            archive.extractall(self.root)  # no name leads out of it
+            for name in archive.namelist():
+                if name.startswith("/") or ".." in name.split("/") or name.endswith("/"):
+                    raise ValueError(f"{name[:80]!r} in the bundle would lie outside its folder")
+            self._folder = tempfile.TemporaryDirectory(prefix="hwcompat-node-", ignore_cleanup_errors=True)
+            self.root = Path(self._folder.name)
+            for name in archive.namelist():
+                path = self.root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(archive.read(name))
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, str(self.root / FOLDER / "run.py"), "--on-request"],

@@ -116,9 +116,7 @@ class Products(Load):
             with np.errstate(all="ignore"):
                 residual = np.abs(rows @ self._signs - wanted[start : start + _ROWS]).max()
             if residual != 0:  # NaN too
-                raise WrongResult(
-                    f"a float32 product isn't that of its factors in {self.name} (residual {residual:g})"
-                )
+                raise WrongResult(f"a product in {self.name} isn't that of its factors (residual {residual:g})")
 
 
 def _times(matrix: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -58,7 +58,7 @@ def _text_of(device: Device) -> Iterator[str]:
     yield from folded("", title)
     yield "-" * min(len(title), 80)
     if (said := remark(device)) != NOTHING:
-        yield from folded("  ", said)
+        yield from folded("  Remark: ", said, indent=4)
     if device["ending"] != "measured":
         return
     for label, text in facts(device):
