@@ -258,7 +258,7 @@ def from_dict(data: Mapping[str, Any]) -> Line:
     that this version doesn't know are left out.
     """
     kind = data.get("kind")
-    if data.get("schema_version") not in READABLE:
+    if type(data.get("schema_version")) is not int or data["schema_version"] not in READABLE:
         raise BrokenInput(
             f"evidence of schema version {data.get('schema_version')!r} cannot be read",
             why=f"this version reads {' and '.join(map(str, READABLE))}",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .record import CheckLine, Origin, Outcome, RunLine
 from .store import BrokenLine, read_folder
@@ -112,7 +112,7 @@ class RunEvidence:
             [sorted(runs), *([] if cells is None else [sorted(cells)])],
         ).fetchall()
         found = table.lines([place for (place,) in rows])
-        return [line for _, line in sorted(found.items()) if isinstance(line, CheckLine)]
+        return [cast(CheckLine, line) for _, line in sorted(found.items())]
 
     @staticmethod
     def _read(table: EvidenceTable) -> tuple[list[RunLine], set[tuple[str, str]]]:

@@ -145,7 +145,8 @@ class EvidenceTable:
         self.damaged += evidence.damaged
         runs, checks = (*evidence.runs, *evidence.other_runs), (*evidence.checks, *evidence.other_checks)
         path = self._written((*runs, *checks, *evidence.ends), 0)
-        self._make_tables({"": path}, self._scan([path]))
+        self._scan([path])
+        self._make_tables({"": path})
 
     def _fill(self, folder: Path) -> None:
         raw, broken = evidence_files(folder)
@@ -162,13 +163,14 @@ class EvidenceTable:
         raw = {name: path for name, path in raw.items() if name not in examined.refused}
         unusual = self._scan(list(raw.values()))
         if unusual:
+            first = self._first_places()
             for name, path in raw.items():
                 if str(path) in unusual:
                     lines, broken = read_file(path)
                     self.broken += broken
-                    raw[name] = self._written(lines, self._files.index(name) * _FILE)
-            unusual = self._scan(list(raw.values()))
-        self._make_tables({**self._compacted, **raw}, unusual)
+                    raw[name] = self._written(lines, first[name])
+            self._scan(list(raw.values()))
+        self._make_tables({**self._compacted, **raw})
         self._check_runs({run_of(name) for name in self._files} | examined.runs)
 
     def _written(self, lines: Sequence[Line], first: int) -> Path:
@@ -178,20 +180,23 @@ class EvidenceTable:
         path.write_text("".join(f"{_columns_of(line)}\n" for line in lines), encoding="utf-8")
         return path
 
+    def _first_places(self) -> dict[str, int]:
+        """The place of each file's first line."""
+        return {name: number * _FILE for number, name in enumerate(self._files)}
+
     def _scan(self, paths: Sequence[Path]) -> set[str]:
         """Scan files of JSON lines; return those in which something isn't a whole line of this version."""
         read_raw(self.connection, paths or [self._written((), 0)])
         return unusual_paths(self.connection)
 
-    def _make_tables(self, places: Mapping[str, Path], unusual: Collection[str]) -> None:
+    def _make_tables(self, places: Mapping[str, Path]) -> None:
         """Make the tables of what was scanned, which is asked several times, and of what is compacted. `places` says
         from where each file's lines are taken."""
-        if unusual:
-            raise UnusualEvidenceError("DuckDB can't read a line that Python may")
+        first = self._first_places()
         self.connection.execute(
             "CREATE TABLE files AS "
             "SELECT unnest(?::VARCHAR[]) AS path, unnest(?::VARCHAR[]) AS file, unnest(?::BIGINT[]) AS first",
-            [list(map(str, places.values())), list(places), [self._files.index(name) * _FILE for name in places]],
+            [list(map(str, places.values())), list(places), [first[name] for name in places]],
         )
         raw, packed = "FROM raw JOIN files USING (path) WHERE kind =", ""
         if self._compacted:

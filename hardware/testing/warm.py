@@ -12,8 +12,8 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 from ..backends.factory import backend_class, class_of
@@ -28,7 +28,7 @@ from .suite_file import SuiteFile
 _warmed_here = False
 _NO_DRIVER = "PYTORCH_NVML_BASED_CUDA_CHECK"
 """Has `torch.cuda.is_available`, which some modeling files call when they are imported, ask NVML: a process whose
-parent asked CUDA's own driver can't use the device. Source: https://docs.pytorch.org/docs/stable/notes/multiprocessing.html
+parent asked CUDA's own driver can't use the device. NVML may list a device that CUDA can't start. Source: https://docs.pytorch.org/docs/stable/notes/multiprocessing.html
 """
 
 
@@ -55,14 +55,25 @@ def warm_up(suites: Sequence[SuiteFile]) -> None:
     _warmed_here = _warmed_here or "torch" not in sys.modules
     # Threads that spin while they wait would starve their siblings as soon as two processes share the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault(_NO_DRIVER, "1")
-    with uncollected():
+    with uncollected(), _no_driver_asked():
         _import_all(suites)
     if any(suite.model_revision for suite in suites):
         _hash_weights()
     _warm_pytest()
     gc.collect()
     gc.freeze()
+
+
+@contextmanager
+def _no_driver_asked() -> Iterator[None]:
+    """Have `torch.cuda.is_available` ask NVML meanwhile. Children ask CUDA again, which knows what NVML doesn't."""
+    before = os.environ.get(_NO_DRIVER)
+    os.environ.setdefault(_NO_DRIVER, "1")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_NO_DRIVER]
 
 
 def _import_all(suites: Sequence[SuiteFile]) -> None:

@@ -182,6 +182,17 @@ def test_a_line_that_only_looks_whole_counts_for_nothing_and_the_one_before_it_d
     assert next(one for one in found.checks if one.check_name == "builds").run_id == "r1"
 
 
+def test_a_version_that_is_a_truth_value_costs_its_own_line_alone(tmp_path):
+    path = write(tmp_path, "r1", run("r1", BERT), check("r1", BERT), check("r1", BERT, "backward"))
+    lines = path.read_text().splitlines()
+    version = f'"schema_version": {json.loads(lines[1])["schema_version"]}'
+    lines[1] = lines[1].replace(version, '"schema_version": true')
+    path.write_text("\n".join(lines) + "\n")
+    assert [one.check_name for one in read_folder(tmp_path).checks] == ["backward"]
+    known = [one.check_name for one in read_latest(tmp_path).checks if one.outcome is Outcome.PASSED]
+    assert known == ["backward"]
+
+
 def test_two_lines_of_one_run_keep_the_worse_one(tmp_path):
     cell = "bert/fill-mask/cpu/float32"
     lines = [check("r1", cell, outcome=one) for one in (Outcome.PASSED, Outcome.FAILED, Outcome.PASSED)]

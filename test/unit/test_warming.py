@@ -96,15 +96,17 @@ def test_no_child_is_forked_where_an_import_asked_the_driver(monkeypatch: pytest
     assert warm.may_fork(Target.parse("cpu"))
 
 
-def test_imports_of_the_parent_ask_no_driver() -> None:
+def test_imports_of_the_parent_ask_no_driver_and_children_do() -> None:
     code = (
-        "from hardware.testing.warm import warm_up\n"
-        "warm_up([])\n"
-        "import torch\n"
-        "print(torch.cuda._nvml_based_avail())\n"
+        "import os\n"
+        "from hardware.testing import warm\n"
+        "seen, real = [], warm._import_all\n"
+        "warm._import_all = lambda suites: (real(suites), seen.append(os.environ.get(warm._NO_DRIVER)))\n"
+        "warm.warm_up([])\n"
+        "print(seen, os.environ.get(warm._NO_DRIVER))\n"
     )
     kept = {name: value for name, value in os.environ.items() if name != "PYTORCH_NVML_BASED_CUDA_CHECK"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=kept, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "True\n"
+    assert done.stdout == "['1'] None\n"
