@@ -280,14 +280,16 @@ class HardwareCompatibilityReporter:
             found.append(self.add_error(ANY_TARGET, "interrupted", text, component=component))
         return found
 
-    def test_full_hardware_stack(self, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> dict[str, StackResult]:
+    def test_full_hardware_stack(
+        self, *, timeout_s: float = DEFAULT_TIMEOUT_S, command: Sequence[str] = ()
+    ) -> dict[str, StackResult]:
         """Compute on every target that may be here, each in a child of its own; absent ones get graded findings.
 
-        `timeout_s` is for one target.
+        `timeout_s` is for one target. `command` replaces the probe in tests.
         """
         from hardware.detection import targets
 
-        self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s)
+        self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s, command=command)
         for result in self.stack:
             if result.state != "computed":
                 self._stack_finding(result)
