@@ -92,6 +92,7 @@ def test_stale_evidence_is_marked_and_counted():
 def test_unknown_rests_on_nothing_and_says_why():
     text = page_text(measured("bert/fill-mask/cuda/float32"))
     assert '<td class="unknown "><button>unknown</button>' in text
+    assert int(re.search(r"<b>(\d+)</b> unknown", text)[1]) > 0
     assert detail(data_of(text), "models", "bert/fill-mask/float32", "qnn")["Why"] == ["no rule covers bert on qnn"]
 
 

@@ -21,6 +21,7 @@ from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, R
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
+from hardware.front_door import INTERRUPTED
 from hardware.software import TorchBuild
 from hwcompat.plugins.study import refresh_command
 from hwcompat.plugins.study.refresh.planning import RefreshPlan, plan_refresh, suites_of
@@ -355,6 +356,13 @@ def test_the_rest_is_measured_again_and_what_stays_is_said(folder, ran, capsys):
     assert f"Still       {ON_CUDA} is expired: cuda isn't here" in said.out
     assert refresh_command.refresh(folder.asked(models=("bert",), allow_fallback=True, dry_run=True), "command") == 0
     assert ran == [BERT]
+
+
+def test_an_interrupted_run_says_nothing_of_what_was_refreshed(folder, ran, monkeypatch, capsys):
+    folder.write("r1", BERT, versions=OLD)
+    monkeypatch.setattr(run_command, "run_suites", lambda *_: INTERRUPTED)
+    assert refresh_command.refresh(folder.asked(), "command") == INTERRUPTED
+    assert "Refreshed" not in capsys.readouterr().out
 
 
 def test_nothing_expired_is_success_and_runs_nothing(folder, ran, capsys):
