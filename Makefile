@@ -193,7 +193,7 @@ pool: $(VENV)/.ready-dev
 
 # What ships for the pinned version: read the diff.
 recipes: $(VENV)/.ready-dev
-	$(OWN) -m generators.derivation --ship
+	$(OWN) -m generators.recipes --ship
 
 # Other versions of transformers with no file edited for them: a sample of model types on each.
 test-versions: $(VERSIONS:%=$(VENV)-transformers-%/.ready)

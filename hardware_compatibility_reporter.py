@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import click
 
+from hardware.command_line import open_door
+from hardware.command_names import as_runnable, program_of
 from hardware.evidence.address import Address
-from hardware.evidence_place import copied_home
-from hardware.front_door import open_door
-from hardware.own_commands import as_runnable, program_of
-from hardware.paths import DEFAULT_EVIDENCE
+from hardware.evidence.evidence_place import copied_home
+from hardware.files import DEFAULT_EVIDENCE
 from hardware.plugins import plugins
-from reports.request import Request, refuse_together, request_of, with_options
+from reports.report_request import Request, refuse_together, request_of, with_options
 
 _HELP = """Say what works where, from rules and evidence. Actions combine.
 

@@ -37,21 +37,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from generators.option_rules import refuse_together
 from generators.options import Options, with_options
-from generators.options_together import refuse_together
+from hardware.command_line import note, open_door, terminal_width
+from hardware.command_names import as_runnable, command_of, own_command, program_of
 from hardware.errors import ModelError, ModelMissing
-from hardware.evidence.redaction import LEFT_IN, turn_off
+from hardware.evidence.evidence_place import copied_home
 from hardware.evidence.versions import RELEASE
-from hardware.evidence_place import copied_home
-from hardware.front_door import note, open_door, terminal_width
-from hardware.own_commands import as_runnable, command_of, own_command, program_of
 from hardware.plugins import plugins
+from hardware.redaction import LEFT_IN, turn_off
 from reports.suites_text import cells_text, compared_text, explained_text, published_text, verified_text, written_text
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
-    from generators.project.planning import ProjectRun
-    from hardware.detection import HardwareInfo
+    from generators.project.project_plan import ProjectRun
+    from hardware.detect import HardwareInfo
 
 
 @click.command(
@@ -128,14 +128,14 @@ def _inventory(asked: Options) -> HardwareInfo:
 
 
 def _list_devices(asked: Options) -> int:
-    from hardware.listing import list_text
+    from hardware.inventory_text import list_text
 
     click.echo(list_text(_inventory(asked), asked.format_), nl=False)
     return 0
 
 
 def _compare(asked: Options) -> int:
-    from generators.suites.files import compare_suites, regenerate
+    from generators.suites.suite_files import compare_suites, regenerate
     from hardware.basic_detection import inventory_here
 
     folder = asked.update_folder or asked.check_folder
@@ -219,7 +219,7 @@ def _done(
     key: str,
 ) -> int:
     """Do with the planned suites what was asked for; returns the exit code."""
-    from generators.job import write_suites  # what generates costs more to import than to find nothing changed
+    from generators.run import write_suites  # what generates costs more to import than to find nothing changed
 
     if asked.explain is not None:
         click.echo(explained_text(planned, asked.format_, width=terminal_width()))
@@ -263,9 +263,9 @@ def _bundle(path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo
 
 def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
     """The suites that the command line asks for, why models have none, and which of those were named."""
-    from generators.chosen import choose_models, profiles_of
-    from generators.job import plan_job
-    from hardware.cells import Shard
+    from generators.chosen_models import choose_models, profiles_of
+    from generators.run import plan_job
+    from hardware.cell_selection import Shard
 
     chosen = choose_models(
         asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
@@ -291,7 +291,7 @@ def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
     """The plan of the project file, where one was named; what stands on the command line beats it."""
     if asked.config is None:
         return None
-    from generators.project.planning import plan_asked
+    from generators.project.project_plan import plan_asked
 
     return plan_asked(
         asked,
@@ -309,7 +309,7 @@ def _key(asked: Options, inventory: HardwareInfo) -> str:
         return ""
     from generators.models.recipe import DERIVED
     from generators.suites.manifest import generation_key
-    from hardware.paths import cache_folder
+    from hardware.files import cache_folder
 
     parts = (
         *("models", "priority", "architectures", "devices", "tasks", "dims", "allow_tiny", "precisions"),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import click
 
-from generators.models.store import stored_recipes
-from hardware.evidence.kept import kept_file, read_kept
+from generators.models.recipe_store import stored_recipes
+from hardware.evidence.kept_evidence import kept_file, read_kept
 from hardware.evidence.record import CheckLine
 from hardware.target import Target
 from hwcompat.plugins.study.backlog import backlog

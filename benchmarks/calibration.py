@@ -13,14 +13,14 @@ from pathlib import Path
 import click
 
 from benchmarks.evidence_table import Gathered, dates_said, gathered, keep, versions_said
-from generators.compatibility.calibration.scoring import SUPPORTED, Scored, Tally, score, tally
-from generators.compatibility.facts import Facts, facts_here
+from generators.compatibility.prediction_scores import SUPPORTED, PredictionTally, Scored, score, tally
+from generators.compatibility.rule_facts import Facts, facts_here
 from generators.compatibility.rules import RuleSet, load_rules, predict
 from generators.compatibility.verdict import Basis, Level, Verdict
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
 from hardware.cell import Cell
-from hardware.detection import HardwareInfo, detect
-from hardware.evidence.kept import kept_file
+from hardware.detect import HardwareInfo, detect
+from hardware.evidence.kept_evidence import kept_file
 from hardware.evidence.record import RunLine
 from hardware.evidence.store import Evidence
 from hardware.target import Target
@@ -44,9 +44,9 @@ Every prediction here was written into its run's first line before any model ran
 measured. "Works" is high or medium. Subjects are tiny models with random weights.
 
 Every third model type, by a hash of its name, is held out: the list was committed before the first rule was tuned
-(`generators/compatibility/calibration/held_out.txt`), and no shipped rule names a model type. A cell's own evidence,
+(`generators/compatibility/held_out.txt`), and no shipped rule names a model type. A cell's own evidence,
 and its type's, never feed its prediction. What does is the type's recipe and facts of its modelling code
-(`generators/derivation/code_facts.py`): torch is asked on the CPU, in float64 and float32, whether padding is heard,
+(`generators/recipes/probe_code.py`): torch is asked on the CPU, in float64 and float32, whether padding is heard,
 whether a cache gives other numbers, what can be traced, and what a pass would leave to the host of a device. On
 target cpu that is the same code on the same kind of processor; the score there, and in part on simulated, shows that
 recipes are right more than that rules can foresee. What today's rules would say without those facts stands at the
@@ -57,7 +57,7 @@ adapter, webnn its CPU context. No other device was at hand.
 """
 
 
-def _without_code(cells: Sequence[Scored], rules: RuleSet, inventory: HardwareInfo) -> Tally:
+def _without_code(cells: Sequence[Scored], rules: RuleSet, inventory: HardwareInfo) -> PredictionTally:
     """What today's rules say of the same cells where nothing is known of the types' code."""
     return tally((_said(predict(one.cell, _stripped(one.cell, inventory), rules)), one.works) for one in cells)
 
@@ -86,7 +86,7 @@ def _anew(run: RunLine, rules: RuleSet, inventory: HardwareInfo) -> RunLine:
     return replace(run, plan=tuple(plan))
 
 
-def _figures(one: Tally) -> str:
+def _figures(one: PredictionTally) -> str:
     shares = (one.agreement, one.balanced_accuracy, one.wrongly_supported, one.abstentions)
     return " | ".join("-" if share is None else f"{100 * share:.1f} %" for share in shares)
 

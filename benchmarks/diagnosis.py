@@ -15,8 +15,8 @@ from itertools import combinations
 import click
 
 from benchmarks.failures import HELD_OUT, SEEN, Failure, read
-from reports.diagnosing import diagnose_text
-from reports.diagnosis import diagnose
+from reports.diagnose import diagnose
+from reports.diagnose_text import diagnose_text
 from reports.finding import Finding
 
 SAME = {"crashed": "crash"}

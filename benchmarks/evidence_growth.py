@@ -24,8 +24,7 @@ from typing import Any
 
 from benchmarks.evidence_made_up import beginning, write_rows
 from benchmarks.s3_server import s3_server
-from hardware.paths import CACHE_VARIABLE
-from hardware.whole_file import write_whole
+from hardware.files import CACHE_VARIABLE, write_whole
 
 ROOT = Path(__file__).parents[1]
 CELL = "bert/fill-mask/cpu/float32"
@@ -43,7 +42,7 @@ print(json.dumps([took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, to
 
 _REPORTER = "import hardware_compatibility_reporter as door\ntold = door.main(words)"
 _MATRIX = (
-    "from hardware.front_door import open_door\nimport run_test_generation as door\n"
+    "from hardware.command_line import open_door\nimport run_test_generation as door\n"
     "told = open_door(door.main, words, program='run_test_generation.py')"
 )
 _LINES = (

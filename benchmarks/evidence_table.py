@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hardware.evidence.kept import last_checks, read_kept
+from hardware.evidence.kept_evidence import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Line, RunLine, to_dict
 from hardware.evidence.store import read_folder
 from hardware.target import Target

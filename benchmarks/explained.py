@@ -15,12 +15,12 @@ import click
 
 from benchmarks.calibration import kept_places
 from benchmarks.evidence_table import gathered
-from generators.compatibility.calibration.scoring import Scored, by_family, score
-from generators.compatibility.explaining import explain
-from generators.compatibility.facts import facts_here
+from generators.compatibility.explanation import explain
+from generators.compatibility.prediction_scores import Scored, by_family, score
+from generators.compatibility.rule_facts import facts_here
 from generators.compatibility.rules import load_rules, predict
-from generators.models.store import load_recipe
-from hardware.detection import HardwareInfo, detect
+from generators.models.recipe_store import load_recipe
+from hardware.detect import HardwareInfo, detect
 from hardware.evidence.store import Evidence
 from reports.explain_command import chain_text
 

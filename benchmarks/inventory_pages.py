@@ -9,8 +9,8 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hardware.detection import HardwareInfo, detect
-from hardware.listing import list_text
+from hardware.detect import HardwareInfo, detect
+from hardware.inventory_text import list_text
 from hardware.recording import ReplayedMachine
 
 FIXTURES = Path(__file__).parents[1] / "test" / "fixtures"

@@ -21,18 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from generators.derivation.on_demand import recipe_for
 from generators.models.inputs import make_inputs
+from generators.recipes.on_demand import recipe_for
 from hardware.backends.factory import get_backend
 from hardware.evidence.writer import now
 from hardware.output_masks import masks_of
 from hardware.testing import reference
-from hwcompat.plugins.triage.localization.cells import built, subject_of
-from hwcompat.plugins.triage.localization.comparing import padding_of
-from hwcompat.plugins.triage.localization.graphs import GraphRuns, localize_graph, traced_values
-from hwcompat.plugins.triage.localization.modules import localize_modules
+from hwcompat.plugins.triage.localization.graph_nodes import GraphRuns, localize_graph, traced_values
+from hwcompat.plugins.triage.localization.localization_result import Localization
+from hwcompat.plugins.triage.localization.localize_cell import built, subject_of
 from hwcompat.plugins.triage.localization.onnx_nodes import OnnxRuns, compute_on_cpu
-from hwcompat.plugins.triage.localization.result import Localization
+from hwcompat.plugins.triage.localization.tensor_errors import padding_of
+from hwcompat.plugins.triage.localization.torch_modules import localize_modules
 
 from .localization_page import Row, page
 
@@ -256,12 +256,11 @@ def graph_rows(kind: str) -> Iterator[Row]:
 
 def _exported(kind: str, subject: Any, inputs: Any) -> Path:
     if kind == "onnx":
-        from hardware.export.onnx import export_onnx
+        from hardware.export.onnx_export import export_onnx
 
         return export_onnx(subject, inputs).folder / "model.onnx"
-    from hardware.backends._openvino_calls import OPENVINO_OPTIONS
-    from hardware.backends._openvino_model import open_model
-    from hardware.export.openvino import export_openvino
+    from hardware.backends._openvino_model import OPENVINO_OPTIONS, open_model
+    from hardware.export.openvino_export import export_openvino
 
     exact = OPENVINO_OPTIONS["float32"]
     made = export_openvino(subject, inputs, lambda it: open_model(it, subject, "CPU", exact), traced_anew=True)
@@ -280,7 +279,7 @@ def _graph_row(
     *,
     on_device: bool,
 ) -> Row:
-    from hardware.export.onnx import with_positions
+    from hardware.export.onnx_export import with_positions
 
     given = with_positions(subject, inputs)
     for draw in range(_MOST_DRAWS):
@@ -317,7 +316,7 @@ def _runs(kind: str, file: Path, given: Any, folder: Path, device: Path | None) 
         nodes = OnnxRuns(file, given, compute_on_cpu, folder)
         nodes.device_model = onnx.load(str(device or file))
         return nodes
-    from hardware.backends._openvino_calls import OPENVINO_OPTIONS
+    from hardware.backends._openvino_model import OPENVINO_OPTIONS
     from hwcompat.plugins.triage.localization.openvino_nodes import OpenVINORuns
 
     runs = OpenVINORuns(file, given, "CPU", OPENVINO_OPTIONS["float32"])

@@ -22,16 +22,16 @@ from typing import Any
 
 from benchmarks.mesh_page import EXAMPLE, mesh_page
 from generators.models.catalog import load_catalog
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
 from hardware.basic_detection import inventory_here
 from hardware.errors import ModelError
-from hardware.whole_file import write_whole
-from hwcompat.plugins.placement.device import processor_ranks
+from hardware.files import write_whole
 from hwcompat.plugins.placement.mesh.axes import Split
-from hwcompat.plugins.placement.mesh.case import GRADIENTS, OUTPUTS, CaseResult, MeshCase
-from hwcompat.plugins.placement.mesh.check import check_mesh
-from hwcompat.plugins.placement.mesh.models import MeshSubject, mesh_subject
-from hwcompat.plugins.placement.mesh.plan import MeshRefused, plan_mesh
+from hwcompat.plugins.placement.mesh.mesh_case import GRADIENTS, OUTPUTS, CaseResult, MeshCase
+from hwcompat.plugins.placement.mesh.mesh_check import check_mesh
+from hwcompat.plugins.placement.mesh.mesh_plan import MeshRefused, plan_mesh
+from hwcompat.plugins.placement.mesh.mesh_subject import MeshSubject, mesh_subject
+from hwcompat.plugins.placement.placement_device import processor_ranks
 
 SPLITS = (Split(data=4), Split(tensor=4), Split(pipeline=4), Split(data=2, tensor=2), Split(pipeline=2, tensor=2))
 OTHERS = ("gpt2", "bert", "vit", "roberta", "distilbert", "t5", "opt", "bloom", "gpt_neo", "whisper", "clip")

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.recording import ReplayedMachine
-from hwcompat.plugins.placement.device import Device, accelerators_of
 from hwcompat.plugins.placement.mesh.axes import Split
-from hwcompat.plugins.placement.mesh.case import CHECKS
-from hwcompat.plugins.placement.mesh.figures import ModelFigures
-from hwcompat.plugins.placement.mesh.plan import MeshRefused, plan_mesh
+from hwcompat.plugins.placement.mesh.mesh_case import CHECKS
+from hwcompat.plugins.placement.mesh.mesh_plan import MeshRefused, plan_mesh
+from hwcompat.plugins.placement.mesh.model_figures import ModelFigures
 from hwcompat.plugins.placement.mesh_command import mesh_text, plan_text
+from hwcompat.plugins.placement.placement_device import Device, accelerators_of
 
 EXAMPLE = "python run_test_generation.py --mesh pipeline=2,tensor=2 --model llama --device cpu"
 FIXTURES = Path(__file__).parents[1] / "test" / "fixtures"

@@ -19,7 +19,7 @@ from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
-from hardware.evidence.kept import last_checks
+from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome, RunLine, Stage
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for

@@ -27,10 +27,10 @@ from hardware.backends.base import BaseBackend
 from hardware.backends.factory import get_backend
 from hardware.compare import compare
 from hardware.errors import HwCompatError
-from hardware.model.tensors import to_tensors
-from hardware.optimization import OptimizationLevel, OptimizationResult, timing
+from hardware.inventory.system.processor import read_cpu
+from hardware.model.calls import to_tensors
+from hardware.optimization import OptimizationLevel, OptimizationResult, call_timing
 from hardware.optimization.strategies import outputs_of
-from hardware.system.cpu import read_cpu
 from hardware.testing.reference import as_reference, float64_outputs
 
 from .reference_models import LENGTH, REFERENCE_MODELS, larger
@@ -126,7 +126,7 @@ def _in_turns(calls: Sequence[tuple[Any, Mapping[str, Any]]], backend: BaseBacke
 
 def _shortest(model: Any, sample: Mapping[str, Any], backend: BaseBackend) -> float:
     """Of some calls the shortest, in seconds; long ones are called once."""
-    clock = timing.clock_of(backend.device)
+    clock = call_timing.clock_of(backend.device)
     taken: list[float] = []
     while len(taken) < CALLS and (not taken or taken[0] < LONG):
         started = clock()
@@ -210,8 +210,8 @@ def _head(target: str, threads: int, command: str) -> dict[str, Any]:
         "length": LENGTH,
         "rounds": ROUNDS,
         "calls": CALLS,
-        "faster": timing.FASTER,
-        "tries": timing.ROUNDS,
+        "faster": call_timing.FASTER,
+        "tries": call_timing.ROUNDS,
     }
 
 

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import click
 
-from hwcompat.plugins.placement.device import Device, Figure
-from hwcompat.plugins.placement.placing import place
-from hwcompat.plugins.placement.workloads import Mode, Workload
+from hwcompat.plugins.placement.place import place
+from hwcompat.plugins.placement.placement_device import Device, Figure
+from hwcompat.plugins.placement.workloads import Workload, WorkloadMode
 from reports.text import markdown_table
 
 GIB = 2**30
 LARGE = ((100, 8), (1_000, 20), (10_000, 50))
 
-Question = tuple[list[Workload], list[Device], Mode]
+Question = tuple[list[Workload], list[Device], WorkloadMode]
 
 
 def _question(seed: int, count: int, devices: int, kind: str) -> Question:
@@ -48,7 +48,7 @@ def _question(seed: int, count: int, devices: int, kind: str) -> Question:
         memory = int(draw.uniform(0.1, 1.0) * GIB) if together else 0
         workloads.append(Workload(name=f"w{number}", memory_bytes=memory, seconds=seconds, forbidden=ruled))
     places = [Device(name=name, target="cpu", memory_total=Figure(value=value * GIB)) for name, value in size.items()]
-    return workloads, places, Mode.TOGETHER if together else Mode.IN_TURN
+    return workloads, places, WorkloadMode.TOGETHER if together else WorkloadMode.IN_TURN
 
 
 KINDS = ("uniform", "heavy-tailed", "unrelated", "rules", "memory")

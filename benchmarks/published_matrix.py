@@ -15,11 +15,11 @@ import click
 
 from benchmarks.calibration import TARGETS, kept_places
 from benchmarks.evidence_table import Gathered, dates_said, gathered, versions_said
-from generators.compatibility.judged import judged_in
 from generators.compatibility.matrix import Matrix, current_matrix
 from generators.compatibility.verdict import Basis, Level
+from generators.compatibility.verdict_cache import judged_in
 from hardware.basic_detection import inventory_here
-from hardware.detection import HardwareInfo
+from hardware.detect import HardwareInfo
 from hardware.evidence.record import to_dict
 from hardware.evidence.versions import versions_of
 from reports.html.matrix_html import matrix_html

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from generators.derivation.building import build
-from generators.derivation.derive import task_class
-from generators.derivation.division import Division
-from generators.derivation.scopes import numbers, role_of, tree
-from generators.derivation.specs import input_specs
-from generators.derivation.tiny import tiny_configs
 from generators.models.catalog import load_catalog
 from generators.models.classifier import classify_type
 from generators.models.inputs import make_inputs
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
+from generators.recipes.build_model import build
+from generators.recipes.config_division import Division
+from generators.recipes.config_scopes import numbers, role_of, tree
+from generators.recipes.derive import task_class
+from generators.recipes.input_specs import input_specs
+from generators.recipes.tiny import tiny_configs
 from hardware.compare import Array
 from hardware.errors import ModelError
-from hardware.testing.loud_weights import fill
+from hardware.testing.seeded_weights import fill
 
 REFERENCE_MODELS = ("bert", "gpt2", "llama", "t5", "vit", "clip", "whisper", "resnet", "mixtral", "mamba")
 """One for each kind of model: an encoder, two decoders (learned and rotary positions), an encoder-decoder, images,

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import click
 
+from hardware.command_line import open_door
 from hardware.errors import HwCompatError, UsageError, echo
-from hardware.front_door import open_door
-from hardware.whole_file import write_whole
+from hardware.files import write_whole
 
 ROOT = Path(__file__).parents[1]
 VERSION_FILE = Path("hardware/evidence/versions.py")

@@ -24,12 +24,12 @@ from typing import Any
 import click
 
 from hardware.cell import Cell
-from hardware.detection import detect, targets
+from hardware.detect import detect, targets
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import lines_by_cell, read_folder
 from hardware.evidence.versions import versions_of
-from hwcompat.plugins.triage.remedies.trying import Run, Workplace, try_cell
+from hwcompat.plugins.triage.remedies.try_remedies import RemedyRun, Workplace, try_cell
 from hwcompat.plugins.triage.remedies_command import cell_to_dict
 from reports.text import code, markdown, markdown_table
 
@@ -47,7 +47,7 @@ costs. Checks, reference and tolerances are those of the cell. What ran under a 
 own in evidence and lies in `hwcompat-out/remedies/`: it never counts as a measurement of the cell, and the level
 that it is told with is `medium` at most. Files and environment of the user stay as they are. Exit codes: 0 every cell
 was turned or works as it is, 1 not every one, 5 nothing applies. A child is told of a change by `HWCOMPAT_CHANGES`
-(`hardware/changes.py`), under which the main job refuses to run. `--format json` gives the same as data
+(`hardware/applied_fix.py`), under which the main job refuses to run. `--format json` gives the same as data
 (`reports/schemas/remedies.json`).
 
 ## How often
@@ -290,9 +290,9 @@ def labels() -> list[dict[str, str]]:
     return found
 
 
-def failing_runs(folders: Sequence[Path]) -> dict[str, Run]:
+def failing_runs(folders: Sequence[Path]) -> dict[str, RemedyRun]:
     """By cell, the newest run of a sweep in which it failed."""
-    found: dict[str, Run] = {}
+    found: dict[str, RemedyRun] = {}
     for folder in folders:
         evidence = read_folder(folder)
         by_cell = lines_by_cell(evidence.checks)
@@ -300,7 +300,7 @@ def failing_runs(folders: Sequence[Path]) -> dict[str, Run]:
             for plan in line.plan:
                 lines = tuple(one for one in by_cell.get(plan.cell_id, ()) if one.run_id == line.run_id)
                 if any(one.outcome.is_failure for one in lines):
-                    found[plan.cell_id] = Run(run=line, plan=plan, lines=lines)
+                    found[plan.cell_id] = RemedyRun(run=line, plan=plan, lines=lines)
     return found
 
 

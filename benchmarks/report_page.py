@@ -139,7 +139,7 @@ def main() -> int:
 
 def _rows(folder: Path) -> int:
     """How many lines of checks a folder has."""
-    from hardware.evidence.table import EvidenceTable
+    from hardware.evidence.evidence_table import EvidenceTable
 
     with EvidenceTable(folder) as table:
         (number,) = table.connection.execute("SELECT count(*) FROM checks").fetchone() or (0,)

@@ -28,15 +28,15 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hwcompat.plugins.placement.pool import ResourcePool
-from hwcompat.plugins.placement.pool.memory import Reading
+from hwcompat.plugins.placement.pool.device_memory import MemoryReading
 
 MIB = 2**20
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
 
-def endless(device: str) -> Reading:
+def endless(device: str) -> MemoryReading:
     """A machine with memory to spare, so that the budget alone decides."""
-    return Reading(total_bytes=2**50, free_bytes=2**50)
+    return MemoryReading(total_bytes=2**50, free_bytes=2**50)
 
 
 class Block:

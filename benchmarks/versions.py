@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import product
 from generators.models.catalog import Catalog, installed_version, load_catalog
-from generators.models.store import SHIPPED, refusals
+from generators.models.recipe_store import SHIPPED, refusals
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.store import lines_by_cell, read_folder
@@ -83,7 +83,7 @@ def main(sample: int, new: bool, goal: float) -> None:
 
 def _with_recipe(names: Sequence[str]) -> list[str]:
     """Those of which a suite can be made; the others are remembered with their reason."""
-    from generators.derivation.on_demand import derive_missing
+    from generators.recipes.on_demand import derive_missing
 
     derive_missing(names, all_tasks=False)
     return [name for name in names if name not in refusals()]

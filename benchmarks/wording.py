@@ -34,7 +34,7 @@ OTHER_MEANING: Mapping[str, Mapping[str, str]] = {
     "docs/RESOURCE_POOL.md": {"declared": "sizes that a caller declares"},
     "docs/VERDICT.md": {"declared": "a name in older files"},
     "hardware/evidence/damage.py": {"subject": "a column of evidence"},
-    "hardware/evidence/declare.py": {"declared": _PLAN},
+    "hardware/evidence/declare_revisions.py": {"declared": _PLAN},
     "hardware/evidence/error_types.toml": {"declared": _PLAN},
     "hardware/evidence/record.py": {"declared": _PLAN},
     "hardware/evidence/versions.py": {"declared": _PLAN},

@@ -13,16 +13,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tabulate import tabulate
 
-from generators.derivation.building import build
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
+from generators.recipes.build_model import build
 from hardware.backends.base import ModelSubject
 from hardware.backends.factory import get_backend, known_targets
 from hardware.compare import compare
 from hardware.output_masks import masks_of
 from hardware.testing import reference
-from hardware.testing.loud_weights import fill
+from hardware.testing.seeded_weights import fill
 
 
 def _model(recipe: Recipe) -> Any:

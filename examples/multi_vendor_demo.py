@@ -17,12 +17,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.recording import ReplayedMachine
 from hwcompat.plugins.placement.adapter import HardwareAdapter
-from hwcompat.plugins.placement.device import Device, Figure
-from hwcompat.plugins.placement.placing import place
-from hwcompat.plugins.placement.text import capabilities_text, choice_dict, choice_text
+from hwcompat.plugins.placement.place import place
+from hwcompat.plugins.placement.placement_device import Device, Figure
+from hwcompat.plugins.placement.placement_text import capabilities_text, choice_dict, choice_text
 from hwcompat.plugins.placement.workloads import Placement, Workload
 
 GIB = 2**30

@@ -12,11 +12,11 @@ import click
 
 from generators.models.priority import PRIORITIES
 from hardware.cell import PRECISIONS
+from hardware.command_line import PrecisionChoice
 from hardware.errors import BrokenInput, UsageError, echo
 from hardware.evidence.address import Address
-from hardware.evidence_place import EvidencePlace, split_place
-from hardware.front_door import PrecisionChoice
-from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
+from hardware.evidence.evidence_place import EvidencePlace, split_place
+from hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
 
 if TYPE_CHECKING:
     from hardware.evidence.store import Evidence

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.compatibility.facts import facts_here
+from generators.compatibility.rule_facts import facts_here
 from generators.compatibility.rules import RuleSet, predict
 from generators.compatibility.selection import Selection, select
 from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
 from generators.compatibility.vocabulary import computing, not_computed
-from generators.models.given import GivenRecipe
-from generators.planned_suite import PlannedSuite as PlannedSuite
-from generators.profile import Profile
+from generators.model_profile import Profile
+from generators.models.given_recipe import GivenRecipe
+from generators.suites.planned_suite import PlannedSuite as PlannedSuite
 from generators.suites.render import render, render_given
 from hardware.backends.factory import backend_class, resolve_target
 from hardware.cell import Cell
-from hardware.detection import HardwareInfo
+from hardware.detect import HardwareInfo
 from hardware.errors import ModelMissing, UsageError
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target
@@ -28,7 +28,7 @@ ToleranceFor = Callable[[Cell], OwnTolerance | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class PlanChoice:
     """A device to run on. `required` where the user named it; `selection` where `auto` chose it."""
 
     target: Target
@@ -42,13 +42,13 @@ def choose_targets(
     precision: str,
     statuses: Sequence[TargetStatus],
     predicted: Callable[[Target], Verdict] | None = None,
-) -> tuple[Choice, ...]:
+) -> tuple[PlanChoice, ...]:
     """The targets that `auto`, `all` (that may be here), `known` (here or not) and names stand for, each once.
 
     `predicted` says what rules say of the model on a target, so that `auto` passes over what is to fail.
     Raises `UsageError` with did-you-mean for an unknown name.
     """
-    found: dict[Target, Choice] = {}
+    found: dict[Target, PlanChoice] = {}
     recipe = profile.recipe
     for device in devices or ["auto"]:
         if device.lower() == "auto":
@@ -63,13 +63,13 @@ def choose_targets(
                 predicted,
                 precision=precision,
             )
-            choices = [Choice(target=Target.parse(chosen.target), required=False, selection=chosen)]
+            choices = [PlanChoice(target=Target.parse(chosen.target), required=False, selection=chosen)]
         elif device.lower() in ("all", "known"):
             taken = [status for status in statuses if status.expected or device.lower() == "known"]
             targets = [Target.parse(status.target) for status in taken]
-            choices = [Choice(target=t, required=False) for t in targets if not backend_class(t.name).SIMULATED]
+            choices = [PlanChoice(target=t, required=False) for t in targets if not backend_class(t.name).SIMULATED]
         else:
-            choices = [Choice(target=resolve_target(device), required=True)]
+            choices = [PlanChoice(target=resolve_target(device), required=True)]
         for choice in choices:
             before = found.setdefault(choice.target, choice)
             if choice.required and not before.required:  # named as well as chosen: a name requires
@@ -91,7 +91,7 @@ def _refuse_two_of_a_kind(targets: Iterable[Target]) -> None:
             )
 
 
-def refuse_uncomputed(unasked: Sequence[tuple[Choice, str]], *, alone: bool) -> tuple[str, ...]:
+def refuse_uncomputed(unasked: Sequence[tuple[PlanChoice, str]], *, alone: bool) -> tuple[str, ...]:
     """Why targets are left out that don't compute in a precision, each reason once.
 
     Raises `UsageError` where nothing else was asked for (`alone`): nothing would be measured of the target.
@@ -121,7 +121,7 @@ def predicted_for(
 
 def plan_suite(
     profile: Profile,
-    choice: Choice,
+    choice: PlanChoice,
     precision: str,
     rules: RuleSet,
     inventory: HardwareInfo,
@@ -153,7 +153,7 @@ def plan_suite(
     )
 
 
-def _missing(profile: Profile, cell: Cell, choice: Choice) -> PlannedSuite:
+def _missing(profile: Profile, cell: Cell, choice: PlanChoice) -> PlannedSuite:
     """The entry of a model whose weights aren't here: it has no suite, and nothing is predicted of it."""
     reason = Reason.of("weights_missing", message=profile.missing)
     verdict = Verdict(

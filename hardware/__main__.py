@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from .commands import COMMANDS, deliver
-from .front_door import open_door
-from .listing import FORMATS, list_text
-from .own_commands import as_runnable, program_of
+from .command_line import open_door
+from .command_names import as_runnable, program_of
+from .hardware_commands import COMMANDS, deliver
+from .inventory_text import FORMATS, list_text
 from .plugins import plugins
 
 _HELP = """What this machine has, and which targets may run here.
@@ -42,7 +42,7 @@ def list_command(format_: str, output: Path | None, replay: Path | None, smart: 
       python -m hardware list
       python -m hardware list --format json --output lab1.json
     """
-    from .detection import detect
+    from .detect import detect
     from .recording import ReplayedMachine
 
     deliver(list_text(detect(ReplayedMachine(replay) if replay else None, smart=smart), format_), output)

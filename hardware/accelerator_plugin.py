@@ -3,8 +3,8 @@
 Importing this imports no framework and no vendor's library: `python -m hardware list` pays for it.
 """
 
-from .accelerators._pci import PciDevice, bound_driver, pci_accelerators, pcie_generation
-from .accelerators.base import (
+from .inventory.vendors._pci import PciDevice, bound_driver, pci_accelerators, pcie_generation
+from .inventory.vendors.vendor import (
     AcceleratorBackend,
     AcceleratorInfo,
     DriverState,
@@ -14,7 +14,7 @@ from .accelerators.base import (
     VendorFacts,
     bus_only,
 )
-from .machine import Library, LiveMachine, Machine, Reading
+from .machine import Library, LiveMachine, Machine, SourceReading
 
 __all__ = [
     "AcceleratorBackend",
@@ -27,7 +27,7 @@ __all__ = [
     "Machine",
     "NoSuchIndex",
     "PciDevice",
-    "Reading",
+    "SourceReading",
     "VendorFacts",
     "bound_driver",
     "bus_only",

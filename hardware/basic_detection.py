@@ -6,14 +6,14 @@ import json
 import sys
 from typing import Any
 
-from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
-from .detection import HardwareInfo, detect
-from .front_door import note
+from .command_line import note
+from .detect import HardwareInfo, detect
+from .inventory.system.main_memory import MemoryInfo
+from .inventory.system.processor import CPUInfo
+from .inventory.vendors.vendor import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .plain_text import one_line
 from .process import Ended, run
 from .software import TorchBuild, read_host
-from .system.cpu import CPUInfo
-from .system.memory import MemoryInfo
 
 _LIMIT_S = 120.0
 _LONGEST = 200

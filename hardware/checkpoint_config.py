@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import BrokenInput, ModelRefused, echo
-from .untrusted import is_plain_file, read_json, reason_of
+from .safe_read import is_plain_file, read_json, reason_of
 
 _LARGEST_CONFIG = 10 * 2**20
 _ADAPTER = "adapter_config.json"

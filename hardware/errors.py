@@ -120,3 +120,21 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         return f"Did you mean {usual!r}?"
     close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     return f"Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+
+
+_SIGNS = (
+    "out of memory",
+    "out of device memory",
+    "out_of_device_memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "mem_alloc",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: by its class (Python's, torch's), or by what its message says."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return any(sign in text for sign in _SIGNS)

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .own_commands import as_runnable
+from .command_names import as_runnable
+from .inventory.target_status import TargetStatus as TargetStatus
 from .target import Target
-from .target_status import TargetStatus as TargetStatus
 
 if TYPE_CHECKING:
-    from .inventory import HardwareInfo
+    from .inventory.hardware_info import HardwareInfo
 
 
 def expected_targets(inventory: HardwareInfo, names: Iterable[str]) -> tuple[TargetStatus, ...]:
@@ -41,7 +41,7 @@ def node_resources(inventory: HardwareInfo, cores: int | None = None) -> dict[st
     What needs no device of its own is a target too (`tpu:xla-cpu`); simulated devices are none.
     """
     from .backends.factory import backend_class, built_in_targets, known_targets
-    from .system.cpu import usable_cores
+    from .inventory.system.processor import usable_cores
 
     found = [Target.parse(one.target) for one in expected_targets(inventory, known_targets()) if one.expected]
     variants = [

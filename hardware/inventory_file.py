@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .errors import BrokenInput, echo
-from .inventory import HardwareInfo
+from .inventory.hardware_info import HardwareInfo
+from .inventory.system.main_memory import MemoryInfo
+from .inventory.system.processor import CPUInfo
+from .inventory.vendors.vendor import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
+from .safe_read import read_json, reason_of, shape_problem
 from .software import HostInfo, TorchBuild
-from .system.cpu import CPUInfo
-from .system.memory import MemoryInfo
-from .untrusted import read_json, reason_of, shape_problem
 
 _Made = TypeVar("_Made")
 

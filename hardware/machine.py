@@ -1,8 +1,8 @@
 """The one door to what an inventory is read from: files, commands, variables, and the libraries of vendors.
 
 `LiveMachine` is the one this runs on. `recording.py` keeps what a machine answered and gives it back, so that an
-inventory can be made of a machine that isn't here. Reading never raises: what isn't there is `None`, or a `Reading`
-with its reason.
+inventory can be made of a machine that isn't here. Reading never raises: what isn't there is `None`, or a
+`SourceReading` with its reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_NUMBER = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading(Generic[Value]):
+class SourceReading(Generic[Value]):
     """One value that was read, or `None` with the reason why there is none."""
 
     value: Value | None
@@ -45,7 +45,7 @@ class Library(ABC):
     NAME: ClassVar[str]
 
     @abstractmethod
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+    def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
         """The answer of one function, or why there is none. Never raises."""
 
     def close(self) -> str:
@@ -77,7 +77,7 @@ class Machine(ABC):
         """An environment variable; `None` where it isn't set."""
 
     @abstractmethod
-    def run(self, *words: str, accept: int = 0) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
         """What a program prints, in the language C. A program that isn't there, fails or takes longer than
         `COMMAND_LIMIT_S` has a reason instead. `accept`: bits of the exit code that are findings, not failures."""
 
@@ -153,20 +153,20 @@ class LiveMachine(Machine):
     def variable(self, name: str) -> str | None:
         return os.environ.get(name)
 
-    def run(self, *words: str, accept: int = 0) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
         program = shutil.which(words[0])
         if program is None:
-            return Reading(value=None, reason=f"{words[0]} isn't installed")
+            return SourceReading(value=None, reason=f"{words[0]} isn't installed")
         try:
             environment = {**os.environ, "LC_ALL": "C", "LANG": "C"}
             ran = run([program, *words[1:]], limit_s=COMMAND_LIMIT_S, environment=environment)
         except OSError as error:
-            return Reading(value=None, reason=f"{words[0]} can't be started: {error.strerror or error}")
+            return SourceReading(value=None, reason=f"{words[0]} can't be started: {error.strerror or error}")
         if ran.returncode is None:
-            return Reading(value=None, reason=f"{words[0]} said nothing for {COMMAND_LIMIT_S:.0f} s")
+            return SourceReading(value=None, reason=f"{words[0]} said nothing for {COMMAND_LIMIT_S:.0f} s")
         if ran.returncode < 0 or ran.returncode & ~accept:
-            return Reading(value=None, reason=failure(words[0], ran.returncode, ran.stderr or ran.stdout))
-        return Reading(value=ran.stdout)
+            return SourceReading(value=None, reason=failure(words[0], ran.returncode, ran.stderr or ran.stdout))
+        return SourceReading(value=ran.stdout)
 
     def library(self, kind: type[Library]) -> Library:
         with self._lock:

@@ -8,14 +8,14 @@ from .plugins import found
 
 _WHERE = {
     "Assignment": "workloads",
-    "Device": "device",
+    "Device": "placement_device",
     "HardwareAdapter": "adapter",
     "Misfit": "workloads",
     "OptimalDevice": "adapter",
     "Placement": "workloads",
     "Workload": "workloads",
     "auto_detect_best_adapter": "adapter",
-    "place": "placing",
+    "place": "place",
 }
 
 __all__ = sorted(_WHERE)

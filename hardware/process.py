@@ -25,8 +25,8 @@ from typing import IO, Any, NoReturn
 
 from . import errors
 from .errors import HwCompatError
+from .files import write_whole
 from .plain_text import one_line
-from .whole_file import write_whole
 
 ROOT = Path(__file__).parents[1]
 """The folder that the product is imported from."""

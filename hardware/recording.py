@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from .errors import BrokenInput, echo
-from .evidence.redaction import redact
-from .machine import Library, Machine, Reading
+from .files import write_whole
+from .machine import Library, Machine, SourceReading
 from .plain_text import one_line
+from .redaction import redact
+from .safe_read import is_inside, read_json, read_text, reason_of, shape_problem
 from .software import HostInfo, TorchBuild
-from .untrusted import is_inside, read_json, read_text, reason_of, shape_problem
-from .whole_file import write_whole
 
 INDEX = "machine.json"
 LINES = "sysfs.txt"
@@ -70,7 +70,7 @@ def without_disk_identity(name: str, text: str) -> str:
     return "\n".join([text, *pool]) if name.startswith("files/run/udev/") else text
 
 
-class Recorder(Machine):
+class MachineRecorder(Machine):
     """Answers as another machine does, and remembers; `write` puts it all into a folder."""
 
     def __init__(self, machine: Machine) -> None:
@@ -80,8 +80,8 @@ class Recorder(Machine):
         self._links: dict[str, str | None] = {}
         self._nodes: dict[str, bool | None] = {}
         self._variables: dict[str, str | None] = {}
-        self._commands: dict[tuple[str, ...], Reading[str]] = {}
-        self._calls: dict[str, dict[str, Reading[Any]]] = {}
+        self._commands: dict[tuple[str, ...], SourceReading[str]] = {}
+        self._calls: dict[str, dict[str, SourceReading[Any]]] = {}
         self._libraries: dict[type[Library], Library] = {}
 
     def text(self, path: str) -> str | None:
@@ -99,7 +99,7 @@ class Recorder(Machine):
     def variable(self, name: str) -> str | None:
         return self._variables.setdefault(name, self.machine.variable(name))
 
-    def run(self, *words: str, accept: int = 0) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
         if words not in self._commands:
             self._commands[words] = self.machine.run(*words, accept=accept)
         return self._commands[words]
@@ -170,11 +170,11 @@ class _Listening(Library):
 
     NAME = "recorded"
 
-    def __init__(self, library: Library, calls: dict[str, Reading[Any]]) -> None:
+    def __init__(self, library: Library, calls: dict[str, SourceReading[Any]]) -> None:
         self._library = library
         self._calls = calls
 
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+    def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
         answer = self._library.ask(function, *arguments)
         self._calls.setdefault(_call(function, arguments), answer)
         return answer
@@ -237,16 +237,18 @@ class ReplayedMachine(Machine):
     def _told(self, kind: str, key: str) -> Any:
         return self._index.get(kind, {}).get(key)
 
-    def run(self, *words: str, accept: int = 0) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
         entry = self._commands.get(words)
         if entry is None:
-            return Reading(value=None, reason=f"{words[0]} isn't installed")
+            return SourceReading(value=None, reason=f"{words[0]} isn't installed")
         if "output" not in entry:
-            return Reading(value=None, reason=str(entry.get("reason", "")))
+            return SourceReading(value=None, reason=str(entry.get("reason", "")))
         try:
-            return Reading(value=self._kept(entry["output"]))
+            return SourceReading(value=self._kept(entry["output"]))
         except (OSError, ValueError) as error:
-            return Reading(value=None, reason=f"the recording lacks {one_line(entry['output'])}: {reason_of(error)}")
+            return SourceReading(
+                value=None, reason=f"the recording lacks {one_line(entry['output'])}: {reason_of(error)}"
+            )
 
     def library(self, kind: type[Library]) -> Library:
         return _Remembering(kind.NAME, self.folder / "libraries" / f"{kind.NAME}.json")
@@ -297,9 +299,9 @@ class _Remembering(Library):
         if not isinstance(self._calls, dict) or not all(isinstance(one, dict) for one in self._calls.values()):
             raise BrokenInput(f"{file.name} of the recording can't be read", why="it holds no table of answers")
 
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+    def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
         answer = self._calls.get(_call(function, arguments), {"reason": self._missing})
-        return Reading(value=answer.get("value"), reason=str(answer.get("reason", "")))
+        return SourceReading(value=answer.get("value"), reason=str(answer.get("reason", "")))
 
 
 def _lines(file: Path) -> dict[str, str]:
@@ -314,7 +316,7 @@ def _call(function: str, arguments: tuple[Any, ...]) -> str:
     return " ".join([function, *map(json.dumps, arguments)])
 
 
-def _reading(told: Reading[Any]) -> dict[str, Any]:
+def _reading(told: SourceReading[Any]) -> dict[str, Any]:
     return {"reason": told.reason} if told.value is None else {"value": told.value}
 
 

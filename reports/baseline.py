@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hardware.evidence.record import Outcome
 
-from .finding import SCHEMA, Comparison, Confidence, Finding, Remedy, Severity, State, signature
-from .kept import read_kept
+from .finding import SCHEMA, Confidence, Finding, FindingComparison, FindingState, Remedy, Severity, signature
+from .saved_reports import read_kept
 from .stack import STACK_COMPONENT
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Baseline:
     findings: tuple[Finding, ...]
 
 
-def compare(report: Report, baseline: Baseline) -> Comparison:
+def compare(report: Report, baseline: Baseline) -> FindingComparison:
     """The report's findings against the baseline's.
 
     One is known if the baseline has the same problem (type, target, part, message without its figures) in a cell of
@@ -38,7 +38,7 @@ def compare(report: Report, baseline: Baseline) -> Comparison:
     before: dict[tuple[str, ...], list[Finding]] = {}
     for finding in baseline.findings:
         before.setdefault(_problem(finding), []).append(finding)
-    states: dict[tuple[str, tuple[str, ...]], State] = {}
+    states: dict[tuple[str, tuple[str, ...]], FindingState] = {}
     met: set[int] = set()
     for finding in report.findings:
         same = [
@@ -51,7 +51,7 @@ def compare(report: Report, baseline: Baseline) -> Comparison:
     gone = [one for one in baseline.findings if id(one) not in met]
     ran = {(line.cell_id, line.check_name) for line in report.checks if line.outcome not in _IDLE}
     fixed = tuple(one for one in gone if _looked_at(one, report, ran))
-    return Comparison(
+    return FindingComparison(
         name=baseline.name,
         timestamp=baseline.timestamp,
         states=states,
@@ -64,14 +64,14 @@ def _problem(finding: Finding) -> tuple[str, ...]:
     return (finding.error_type, finding.hardware_type, finding.component, signature(finding.message))
 
 
-def _state(finding: Finding, same: Sequence[Finding]) -> State:
+def _state(finding: Finding, same: Sequence[Finding]) -> FindingState:
     if not same:
-        return State.NEW
+        return FindingState.NEW
     cells = {cell for one in same for cell in one.cells}
     checks = {check for one in same for check in one.checks}
     graver = finding.severity.rank > max(one.severity.rank for one in same)
     more = not (cells.issuperset(finding.cells) and checks.issuperset(finding.checks))
-    return State.WORSE if graver or more else State.KNOWN
+    return FindingState.WORSE if graver or more else FindingState.KNOWN
 
 
 def _looked_at(finding: Finding, report: Report, ran: set[tuple[str, str]]) -> bool:

@@ -10,17 +10,16 @@ import click
 
 from generators.compatibility.verdict import Level, is_final
 from hardware.cell import GRAPH_TASK, MODULE_TASK
-from hardware.detection import targets
+from hardware.command_line import note
+from hardware.detect import targets
 from hardware.errors import ModelError
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import versions_of
-from hardware.front_door import note
-from hardware.garbage import not_collecting
-from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS
+from hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS
+from hardware.gc_control import not_collecting
 from hardware.software import is_installed
 
-from .anonymous import Pseudonyms
 from .baseline import compare, read_baseline
 from .delivery import deliver_to_github, pseudonyms_for
 from .finding import Severity, worst_first
@@ -29,9 +28,10 @@ from .html.matrix_html import matrix_html
 from .matrix_text import matrix_text
 from .memory_check import memory_check
 from .model_check import check_model, without_transformers
-from .places import suite_places
+from .pseudonyms import Pseudonyms
+from .report_request import Request
 from .reporter import HardwareCompatibilityReporter
-from .request import Request
+from .source_places import suite_places
 
 if TYPE_CHECKING:
     from generators.compatibility.matrix import Matrix

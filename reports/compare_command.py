@@ -10,21 +10,21 @@ from pathlib import Path
 import click
 
 from generators.compatibility.run_summary import RunSummary, is_to_come, moment_of, summarize_run
+from hardware.command_line import note, terminal_width
 from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hardware.evidence.address import is_address, parse_address
+from hardware.evidence.evidence_place import copied_home
 from hardware.evidence.record import RunLine
 from hardware.evidence.runs import RunEvidence
 from hardware.evidence.store import check_folder
-from hardware.evidence_place import copied_home
-from hardware.front_door import note, terminal_width
-from hardware.paths import DEFAULT_EVIDENCE
+from hardware.files import DEFAULT_EVIDENCE
 from hardware.plain_text import one_line
 
-from .comparison.changes import alike, compare_last_green, compare_sides, since_green
-from .comparison.result import Comparison, Side, when
-from .comparison.text import comparison_text
+from .comparison.cell_changes import alike, compare_last_green, compare_sides, since_green
+from .comparison.comparison_result import RunComparison, Side, when
+from .comparison.comparison_text import comparison_text
 from .delivery import print_or_write
-from .request import Request
+from .report_request import Request
 
 _SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
 
@@ -91,12 +91,12 @@ def _words(request: Request) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _compared(first: str, second: str, shelf: _Shelf, machine: str) -> Comparison:
+def _compared(first: str, second: str, shelf: _Shelf, machine: str) -> RunComparison:
     if first == LAST_GREEN:
         return _since_green(second, shelf, machine)
     if first == second == PREVIOUS:
         raise UsageError("previous can't be compared with itself", fix="Say: --compare previous latest.")
-    found: dict[str, tuple[Named, RunEvidence]] = {}
+    found: dict[str, tuple[NamedSide, RunEvidence]] = {}
     for word, other in sorted(((first, second), (second, first)), key=lambda pair: pair[0] == PREVIOUS):
         if word == PREVIOUS:
             named, evidence = found[other]
@@ -119,7 +119,7 @@ def _compared(first: str, second: str, shelf: _Shelf, machine: str) -> Compariso
     return compare_sides(*sides, alike(sides, {id(one): one for one in (origin, evidence)}.values()))
 
 
-def _since_green(word: str, shelf: _Shelf, machine: str) -> Comparison:
+def _since_green(word: str, shelf: _Shelf, machine: str) -> RunComparison:
     """Since the last green run, as of a run, or of all runs of a machine: the latest run's, if none is named."""
     if word in (LAST_GREEN, PREVIOUS):
         raise UsageError(f"last-green can't be compared with {word}", fix="Say: --compare last-green.")
@@ -138,7 +138,7 @@ def _since_green(word: str, shelf: _Shelf, machine: str) -> Comparison:
     return compare_last_green(side, since_green(side, evidence, name))
 
 
-def _find(word: str, shelf: _Shelf, machine: str) -> tuple[Named, RunEvidence]:
+def _find(word: str, shelf: _Shelf, machine: str) -> tuple[NamedSide, RunEvidence]:
     """The runs that a word names, and the folder that they are of."""
     folder = copied_home(parse_address(word)) if is_address(word) else Path(word)
     is_path = "/" in word or "\\" in word or word in (".", "..")
@@ -150,7 +150,7 @@ def _find(word: str, shelf: _Shelf, machine: str) -> tuple[Named, RunEvidence]:
         runs = of_machine(evidence, machine)
         if not runs:
             raise NothingMatched(f"there is no run in {echo(word)}")
-        return Named(word=word, runs=tuple(runs), one=False), evidence
+        return NamedSide(word=word, runs=tuple(runs), one=False), evidence
     evidence = shelf.open(shelf.default)
     if not evidence.runs:
         raise NothingMatched(f"there is no run in {shelf.default}", fix="Run something with --run first.")
@@ -168,7 +168,7 @@ _LONGEST_NAME = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
+class NamedSide:
     """What a word names: one run (`one`), or all runs of a machine or a folder; newest first."""
 
     word: str
@@ -193,7 +193,7 @@ def of_machine(evidence: RunEvidence, machine: str) -> list[RunLine]:
     return own
 
 
-def named_runs(word: str, evidence: RunEvidence, machine: str = "") -> Named | None:
+def named_runs(word: str, evidence: RunEvidence, machine: str = "") -> NamedSide | None:
     """The runs that a word names, among those of a machine where one is given; None where it names none.
 
     `latest` is the newest run. Raises `UsageError` where several runs begin so, `NothingMatched` for what is no run
@@ -202,9 +202,9 @@ def named_runs(word: str, evidence: RunEvidence, machine: str = "") -> Named | N
     runs = of_machine(evidence, machine)
     if word == LATEST:
         there = [run for run in runs if not is_to_come(run)]
-        return Named(word=word, runs=_with_resumed(there[0], evidence.runs), one=True) if there else None
+        return NamedSide(word=word, runs=_with_resumed(there[0], evidence.runs), one=True) if there else None
     if word in evidence.runs:
-        return Named(word=word, runs=_with_resumed(evidence.runs[word], evidence.runs), one=True)
+        return NamedSide(word=word, runs=_with_resumed(evidence.runs[word], evidence.runs), one=True)
     beginning = [run for run in runs if _begins(run.run_id, word)]
     own = [run for run in runs if run.machine == word]
     if (own and beginning) or len(beginning) > 1:
@@ -216,9 +216,9 @@ def named_runs(word: str, evidence: RunEvidence, machine: str = "") -> Named | N
             fix="Give more of the run's id.",
         )
     if own:
-        return Named(word=word, runs=tuple(own), one=False)
+        return NamedSide(word=word, runs=tuple(own), one=False)
     if beginning:
-        return Named(word=word, runs=_with_resumed(beginning[0], evidence.runs), one=True)
+        return NamedSide(word=word, runs=_with_resumed(beginning[0], evidence.runs), one=True)
     _refuse_others(word, evidence)
     return None
 
@@ -247,7 +247,7 @@ def _with_resumed(run: RunLine, runs: Mapping[str, RunLine]) -> tuple[RunLine, .
     return (run, *(one for one in found if one is not run))
 
 
-def run_before(now: Named, evidence: RunEvidence) -> Named:
+def run_before(now: NamedSide, evidence: RunEvidence) -> NamedSide:
     """The run before another on its machine, that planned any of its cells. Raises `NothingMatched`."""
     own = {run.run_id for run in now.runs}
     cells = {planned.cell_id for run in now.runs for planned in run.plan}
@@ -256,7 +256,7 @@ def run_before(now: Named, evidence: RunEvidence) -> Named:
         if run.run_id in own or is_to_come(run) or moment_of(run) > first or run.machine != now.runs[0].machine:
             continue
         if cells & {planned.cell_id for planned in run.plan}:
-            return Named(word=PREVIOUS, runs=_with_resumed(run, evidence.runs), one=True)
+            return NamedSide(word=PREVIOUS, runs=_with_resumed(run, evidence.runs), one=True)
     raise NothingMatched(
         f"no run on {one_line(now.runs[0].machine, longest=80) or 'this machine'} comes before "
         f"{now.runs[0].run_id} with a cell of it",
@@ -264,7 +264,7 @@ def run_before(now: Named, evidence: RunEvidence) -> Named:
     )
 
 
-def side_of(named: Named, evidence: RunEvidence) -> Side:
+def side_of(named: NamedSide, evidence: RunEvidence) -> Side:
     """The side that some runs make. Each cell is of the newest of them that showed it to its end, or that failed it.
 
     A run speaks with those that it resumed, each for the cells that it planned last.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hardware.command_names import as_runnable
 from hardware.errors import HwCompatError
-from hardware.own_commands import as_runnable
 from hardware.plugins import plugins
 from hardware.software import is_installed, package_versions
 

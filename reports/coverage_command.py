@@ -8,19 +8,26 @@ from generators.models.catalog import load_catalog
 from generators.options import Options
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
-from hardware.detection import HardwareInfo
+from hardware.command_line import terminal_width
+from hardware.detect import HardwareInfo
 from hardware.errors import NothingMatched, UsageError, echo
-from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.evidence.versions import library_versions, relevant_versions, versions_of
 from hardware.evidence.writer import machine_label, now
-from hardware.front_door import terminal_width
+from hardware.redaction import redact
 from hardware.target import Target
 
-from .coverage.facts import Counts, Coverage, Standing
-from .coverage.report import TRANSFORMERS, CoverageReport, coverage_json, keep_report, last_report, read_report
-from .coverage.standing import coverage_here
-from .coverage.view import coverage_markdown, coverage_text
+from .coverage.coverage_facts import Coverage, CoverageCounts, Standing
+from .coverage.coverage_report import (
+    TRANSFORMERS,
+    CoverageReport,
+    coverage_json,
+    keep_report,
+    last_report,
+    read_report,
+)
+from .coverage.coverage_results import coverage_here
+from .coverage.coverage_view import coverage_markdown, coverage_text
 from .html.coverage_html import coverage_html
 
 DEFAULT_TARGETS = ("cpu",)
@@ -79,7 +86,7 @@ def _text(report: CoverageReport, format: str) -> str:
 def _judged(found: Coverage, fail_under: float | None) -> int:
     code = 0
     for target in found.targets:
-        counts = Counts.of(target.results)
+        counts = CoverageCounts.of(target.results)
         if fail_under is not None and 100 * counts[Standing.PASSED] < fail_under * counts.buildable:
             click.echo(f"error: {target.target}: {counts.share}; {fail_under:g} % was asked for", err=True)
             code = 1

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hardware.command_line import note
 from hardware.errors import OutputError
-from hardware.front_door import note
 
-from .anonymous import Pseudonyms, names_in_command
 from .formats.github import LARGEST_SUMMARY, github_annotations, github_summary
-from .kept import keep
+from .pseudonyms import Pseudonyms, names_in_command
+from .saved_reports import keep
 
 if TYPE_CHECKING:
     from hardware.evidence.store import Evidence

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hardware.command_line import note
 from hardware.errors import BrokenInput, UsageError, echo
-from hardware.evidence.redaction import redact
 from hardware.evidence.writer import now
-from hardware.front_door import note
 from hardware.plain_text import json_text, one_line, size_text
+from hardware.redaction import redact
 
 from .delivery import print_or_write
-from .diagnosing import TextDiagnosis, diagnose_text
+from .diagnose_text import TextDiagnosis, diagnose_text
 from .finding import Finding, Severity, count
-from .request import Request
+from .report_request import Request
 from .text import advice_markdown, markdown
 
 STDIN = "-"

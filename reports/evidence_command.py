@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hardware.command_line import note
 from hardware.evidence.address import Address
 from hardware.evidence.bucket import publish
 from hardware.evidence.compacted import compact
+from hardware.evidence.evidence_place import copied_home
 from hardware.evidence.merge import merge_evidence
-from hardware.evidence_place import copied_home
-from hardware.front_door import note
 
 
 def merge_folder(source: Path | Address, folder: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hardware.errors import BrokenInput
 from hardware.evidence.record import CheckLine, RunLine, from_dict
 
-from .identifying import failure_signs
+from .error_patterns import failure_signs
 
 MOST_FAILURES = 200
 """Of each kind. A log with more says the same again."""
@@ -32,7 +32,7 @@ _ENDS = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class TextFailure:
     """What failed, in its own words: `said` (its first line is on line `line` of the text) and the `log` before it.
 
     `sure` where something was certainly raised; a stray line may as well be talk.
@@ -53,7 +53,7 @@ class Failure:
 class Found:
     """What a text holds: failures in their order, and lines of our own evidence."""
 
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[TextFailure, ...] = ()
     checks: tuple[CheckLine, ...] = ()
     runs: tuple[RunLine, ...] = ()
     lines: int = 0
@@ -86,12 +86,12 @@ class _Reader:
     """Goes through the lines once; a state that only this module sees."""
 
     lines: Sequence[str]
-    raised: list[Failure] = field(default_factory=list)
-    summaries: list[Failure] = field(default_factory=list)
+    raised: list[TextFailure] = field(default_factory=list)
+    summaries: list[TextFailure] = field(default_factory=list)
     checks: list[CheckLine] = field(default_factory=list)
     runs: list[RunLine] = field(default_factory=list)
-    _early: list[Failure] = field(default_factory=list)
-    _late: deque[Failure] = field(default_factory=lambda: deque(maxlen=_MOST_STRAY))
+    _early: list[TextFailure] = field(default_factory=list)
+    _late: deque[TextFailure] = field(default_factory=lambda: deque(maxlen=_MOST_STRAY))
     _before: str = ""
 
     def read(self) -> None:
@@ -114,13 +114,13 @@ class _Reader:
             pass
         elif found := _SUMMARY.match(stripped):
             if found["said"]:
-                self.summaries.append(Failure(said=found["said"], line=place + 1))
+                self.summaries.append(TextFailure(said=found["said"], line=place + 1))
         elif stripped and any(sign in stripped.lower() for sign in failure_signs()):
             kept = self._early if len(self._early) < _MOST_STRAY else self._late
-            kept.append(Failure(said=stripped, line=place + 1, sure=False))
+            kept.append(TextFailure(said=stripped, line=place + 1, sure=False))
 
     @property
-    def stray(self) -> list[Failure]:
+    def stray(self) -> list[TextFailure]:
         """Lines outside of tracebacks that may speak of a failure."""
         return [*self._early, *self._late]
 
@@ -131,7 +131,9 @@ class _Reader:
             self._before = f"{last.log}\n{last.said}"[-_LONGEST_LINE:]
 
     def _keep(self, said: str, log: str, place: int) -> None:
-        self.raised.append(Failure(said=said, line=place + 1, log=f"{self._before}\n{log}" if self._before else log))
+        self.raised.append(
+            TextFailure(said=said, line=place + 1, log=f"{self._before}\n{log}" if self._before else log)
+        )
         self._before = ""
 
     def _traceback(self, start: int) -> int:

@@ -113,7 +113,7 @@ class Finding:
         return {"id": self.id, **json_values(self), "recommendations": list(self.recommendations)}
 
 
-class State(StrEnum):
+class FindingState(StrEnum):
     """What a finding is against a baseline. Only `known` is let pass."""
 
     NEW = "new"
@@ -122,7 +122,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class FindingComparison:
     """A report against a baseline.
 
     `states` are those of the report's findings, by id and cells. `fixed` are findings of the baseline that are gone
@@ -133,17 +133,17 @@ class Comparison:
     timestamp: str
     fixed: tuple[Finding, ...] = ()
     unseen: tuple[Finding, ...] = ()
-    states: Mapping[tuple[str, tuple[str, ...]], State] = field(default_factory=dict)
+    states: Mapping[tuple[str, tuple[str, ...]], FindingState] = field(default_factory=dict)
 
-    def state(self, finding: Finding) -> State:
+    def state(self, finding: Finding) -> FindingState:
         """What the finding is against the baseline."""
-        return self.states.get((finding.id, finding.cells), State.NEW)
+        return self.states.get((finding.id, finding.cells), FindingState.NEW)
 
     @property
     def counts(self) -> dict[str, int]:
         """How many findings are new, worse, known, fixed and not looked at again."""
         states = list(self.states.values())
-        counts = {str(state): states.count(state) for state in State}
+        counts = {str(state): states.count(state) for state in FindingState}
         return {**counts, "fixed": len(self.fixed), "not looked at": len(self.unseen)}
 
     @property

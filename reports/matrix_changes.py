@@ -15,8 +15,8 @@ from hardware.errors import UsageError, did_you_mean, echo
 from hardware.plain_text import json_text
 
 from .document import Block, Heading, Table, markdown_document, text_document
-from .kept import read_kept
-from .wording import texts
+from .reason_text import texts
+from .saved_reports import read_kept
 
 CHANGES_SCHEMA = Path(__file__).with_name("schemas") / "matrix_changes.json"
 CHANGES_SCHEMA_VERSION = 1
@@ -24,7 +24,7 @@ CHANGES_SCHEMA_VERSION = 1
 _MAKE_ANEW = "Make it anew: python run_test_generation.py --hardware-compatibility --format json > FILE"
 
 
-class Kind(StrEnum):
+class MatrixChangeKind(StrEnum):
     """How a cell changed, in the order in which changes are told."""
 
     WORSE = "worse"
@@ -41,24 +41,24 @@ class Kind(StrEnum):
 
 
 _MEANINGS = {
-    Kind.WORSE: "the level fell, is unknown now, or unsupported where nothing was known",
-    Kind.EXPIRED: "the level was measured, and rests on less now",
-    Kind.CHANGED: "the same level rests on something else",
-    Kind.BETTER: "the level rose, became known, or is measured now",
-    Kind.NEW: "not in the baseline",
-    Kind.GONE: "in the baseline alone",
+    MatrixChangeKind.WORSE: "the level fell, is unknown now, or unsupported where nothing was known",
+    MatrixChangeKind.EXPIRED: "the level was measured, and rests on less now",
+    MatrixChangeKind.CHANGED: "the same level rests on something else",
+    MatrixChangeKind.BETTER: "the level rose, became known, or is measured now",
+    MatrixChangeKind.NEW: "not in the baseline",
+    MatrixChangeKind.GONE: "in the baseline alone",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class MatrixState:
     """A cell's level and what it rests on; `unknown` rests on nothing."""
 
     level: Level
     basis: Basis | None
 
     @classmethod
-    def of(cls, level: str, basis: str | None) -> State:
+    def of(cls, level: str, basis: str | None) -> MatrixState:
         known = Level(level)
         return cls(level=known, basis=None if known is Level.UNKNOWN or basis is None else Basis(basis))
 
@@ -67,13 +67,13 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class MatrixChange:
     """A cell that isn't what it was, with the reasons of the present verdict."""
 
     cell: str
-    kind: Kind
-    before: State | None
-    now: State | None
+    kind: MatrixChangeKind
+    before: MatrixState | None
+    now: MatrixState | None
     reasons: tuple[str, ...] = ()
 
     @property
@@ -81,7 +81,7 @@ class Change:
         """Worst first: by kind, then by the present level, then by how far it fell."""
         level = _rank(self.now.level) if self.now else 0
         before = _rank(self.before.level) if self.before else 0
-        return list(Kind).index(self.kind), level, -before, self.cell
+        return list(MatrixChangeKind).index(self.kind), level, -before, self.cell
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -105,14 +105,14 @@ class MatrixChanges:
 
     since: str
     timestamp: str
-    changes: tuple[Change, ...]
+    changes: tuple[MatrixChange, ...]
     same: int
 
     @property
-    def counts(self) -> Mapping[Kind, int]:
+    def counts(self) -> Mapping[MatrixChangeKind, int]:
         """How many cells changed in which way."""
         counted = Counter(change.kind for change in self.changes)
-        return {kind: counted[kind] for kind in Kind}
+        return {kind: counted[kind] for kind in MatrixChangeKind}
 
     def met(self, words: Sequence[str]) -> dict[str, int]:
         """How many cells each of the words of `--fail-on` is true of; those of none are left out."""
@@ -132,13 +132,13 @@ class MatrixChanges:
         }
 
 
-def _lost_measurement(change: Change) -> bool:
+def _lost_measurement(change: MatrixChange) -> bool:
     before, now = change.before, change.now
     return before is not None and before.basis is Basis.MEASURED and (now is None or now.basis is not Basis.MEASURED)
 
 
-def _came_to(level: Level) -> Callable[[Change], bool]:
-    def has_come(change: Change) -> bool:
+def _came_to(level: Level) -> Callable[[MatrixChange], bool]:
+    def has_come(change: MatrixChange) -> bool:
         was = change.before is not None and change.before.level is level
         return change.now is not None and change.now.level is level and not was
 
@@ -148,11 +148,11 @@ def _came_to(level: Level) -> Callable[[Change], bool]:
 _OLDER = {"none": "unsupported", "declared": "assumed"}
 """Words of the first edition, by which older files and command lines are read."""
 
-FAIL_ON: Mapping[str, Callable[[Change], bool]] = {
-    "worse": lambda change: change.kind is Kind.WORSE,
+FAIL_ON: Mapping[str, Callable[[MatrixChange], bool]] = {
+    "worse": lambda change: change.kind is MatrixChangeKind.WORSE,
     "expired": _lost_measurement,
     "unsupported": _came_to(Level.UNSUPPORTED),
-    "unknown": lambda change: change.kind is Kind.WORSE and _came_to(Level.UNKNOWN)(change),
+    "unknown": lambda change: change.kind is MatrixChangeKind.WORSE and _came_to(Level.UNKNOWN)(change),
     "changed": lambda change: True,
 }
 """The words of `--fail-on`: cells that are worse; that were measured and aren't any more; that don't work, and did or
@@ -174,7 +174,7 @@ def compare_matrix(
     """What differs `now` from a matrix as JSON; where `targets` or `models` are named, in those columns or rows
     alone."""
     then = {
-        verdict["cell"]: State.of(verdict["level"], verdict["basis"])
+        verdict["cell"]: MatrixState.of(verdict["level"], verdict["basis"])
         for id_, row in before["models"].items()
         if not models or id_.partition("/")[0] in models
         for column, verdict in row["compatibility"].items()
@@ -184,11 +184,11 @@ def compare_matrix(
     changes = []
     for cell in sorted({*then, *present}):
         old, verdict = then.get(cell), present.get(cell)
-        new = State.of(verdict.level, verdict.basis) if verdict else None
+        new = MatrixState.of(verdict.level, verdict.basis) if verdict else None
         kind = _kind(old, new)
         if kind is not None:
             reasons = texts(verdict.reasons) if verdict else ()
-            changes.append(Change(cell=cell, kind=kind, before=old, now=new, reasons=reasons))
+            changes.append(MatrixChange(cell=cell, kind=kind, before=old, now=new, reasons=reasons))
     return MatrixChanges(
         since=before["timestamp"],
         timestamp=now.timestamp,
@@ -197,20 +197,20 @@ def compare_matrix(
     )
 
 
-def _kind(before: State | None, now: State | None) -> Kind | None:
+def _kind(before: MatrixState | None, now: MatrixState | None) -> MatrixChangeKind | None:
     if before is None or now is None:
-        return Kind.NEW if before is None else Kind.GONE
+        return MatrixChangeKind.NEW if before is None else MatrixChangeKind.GONE
     if before == now:
         return None
     if before.level is not now.level:
         # That nothing is known any more is worse, whatever was known.
         if now.level is Level.UNKNOWN or _rank(now.level) < _rank(before.level):
-            return Kind.WORSE
+            return MatrixChangeKind.WORSE
         if before.basis is not Basis.MEASURED or now.basis is Basis.MEASURED:
-            return Kind.BETTER
+            return MatrixChangeKind.BETTER
     if before.basis is Basis.MEASURED:
-        return Kind.EXPIRED
-    return Kind.BETTER if now.basis is Basis.MEASURED else Kind.CHANGED
+        return MatrixChangeKind.EXPIRED
+    return MatrixChangeKind.BETTER if now.basis is Basis.MEASURED else MatrixChangeKind.CHANGED
 
 
 def read_baseline(path: Path) -> dict[str, Any]:
@@ -253,13 +253,13 @@ def _blocks(found: MatrixChanges, fail_on: Sequence[str]) -> Iterator[Block]:
     since = found.since[:19].replace("T", " ")
     yield Heading(level=1, text="What changed in the compatibility matrix")
     yield f"Compared with the matrix of {since} UTC: {counts}; {found.same} cells are the same."
-    for kind in Kind:
+    for kind in MatrixChangeKind:
         own = [change for change in found.changes if change.kind is kind]
         if not own:
             continue
         yield Heading(level=2, text=f"{str(kind).capitalize()} ({len(own)})")
         yield f"{kind.meaning[0].upper()}{kind.meaning[1:]}."
-        if kind in (Kind.NEW, Kind.GONE):
+        if kind in (MatrixChangeKind.NEW, MatrixChangeKind.GONE):
             yield Table(
                 headings=("model/task/precision", "targets"),
                 rows=[(row, ", ".join(targets)) for row, targets in _rows_of_models(own).items()],
@@ -272,7 +272,7 @@ def _blocks(found: MatrixChanges, fail_on: Sequence[str]) -> Iterator[Block]:
         yield f"Failed on {told}."
 
 
-def _rows_of_models(changes: Sequence[Change]) -> dict[str, list[str]]:
+def _rows_of_models(changes: Sequence[MatrixChange]) -> dict[str, list[str]]:
     """`bert/fill-mask/float32`, and the targets on which its cells came or went."""
     found: dict[str, list[str]] = {}
     for change in changes:

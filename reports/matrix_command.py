@@ -6,16 +6,16 @@ import sys
 
 import click
 
-from generators.compatibility.judged import Judged, judged_in
 from generators.compatibility.matrix import current_matrix
+from generators.compatibility.verdict_cache import Judged, judged_in
+from generators.model_profile import checkpoint_slug
 from generators.options import Options
-from generators.profile import checkpoint_slug
-from generators.project.reading import read_project
+from generators.project.project_reader import read_project
 from hardware.basic_detection import inventory_here
+from hardware.command_line import note, terminal_width
 from hardware.errors import UsageError
 from hardware.evidence.writer import now
-from hardware.front_door import note, terminal_width
-from hardware.garbage import not_collecting
+from hardware.gc_control import not_collecting
 from hardware.plain_text import one_line
 
 from .matrix_changes import changes_text, check_words, compare_matrix, read_baseline

@@ -12,8 +12,8 @@ from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.plain_text import json_text, one_line, printable, wrapped
 
+from .reason_text import BASIS_WORDS, texts, with_texts
 from .text import markdown, text_table
-from .wording import BASIS_WORDS, texts, with_texts
 
 CONSOLE_WIDTH = 100
 NARROWEST = 60

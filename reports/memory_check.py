@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.memory import Fit, MemoryEstimate, Room, fit, parse_size
+from generators.compatibility.memory_fit import Fit, MemoryEstimate, Room, fit, parse_size
 from generators.compatibility.selection import LAST_RESORT
-from generators.derivation.memory_answer import memory_answer
 from generators.models.classifier import classify
+from generators.recipes.memory_answer import memory_answer
 from hardware.backends.factory import resolve_target
 from hardware.errors import ModelError
 from hardware.plain_text import size_text

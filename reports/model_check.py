@@ -7,35 +7,35 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.facts import facts_here
 from generators.compatibility.imported import second_opinions
 from generators.compatibility.judge import judge, strongest_of
+from generators.compatibility.rule_facts import facts_here
 from generators.compatibility.rules import load_rules, predict
 from generators.compatibility.selection import Suggestion, select, suggest
 from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
-from generators.derivation.on_demand import check_checkpoint, derive_given
+from generators.model_profile import checkpoint_slug, why_missing
 from generators.models.architectures import UNKNOWN
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify, kind_of
-from generators.models.given import GivenRecipe
+from generators.models.given_recipe import GivenRecipe
 from generators.models.recipe import Recipe
-from generators.models.store import Refusal, load_recipe, refusal_of, stored_recipes
-from generators.profile import checkpoint_slug, why_missing
+from generators.models.recipe_store import Refusal, load_recipe, refusal_of, stored_recipes
+from generators.recipes.on_demand import check_checkpoint, derive_given
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell, model_of_weights
-from hardware.detection import targets
+from hardware.detect import targets
 from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelRefused
 from hardware.plain_text import one_line
 from hardware.target import Target
 from hardware.testing.checkpoints import weights_hash
 
 from .advice import measuring_command, recommend, suggested
-from .diagnosis import Diagnosis, diagnose, identify
+from .diagnose import Diagnosis, diagnose, identify
 from .finding import ANY_TARGET, Finding, worst_first
-from .wording import FAULT_WORDS, explained, reason_text, texts
+from .reason_text import FAULT_WORDS, explained, reason_text, texts
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo
+    from hardware.detect import HardwareInfo
     from hardware.evidence.latest import Latest
     from hardware.evidence.record import CheckLine
     from hardware.expected_targets import TargetStatus

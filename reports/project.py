@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generators.project.finding import Kind, ProjectOutcome
+from generators.project.project_finding import ProjectFindingKind, ProjectOutcome
 from hardware.cell import Cell
 from hardware.plain_text import wrapped
 
@@ -11,8 +11,17 @@ from .text import escaped_table, fenced, listed, markdown, printable
 
 COMPONENT = "project_file"
 
-_ACCEPTANCE = (Kind.ACCEPTED, Kind.RAN_OUT, Kind.PASSES_NOW, Kind.NOT_SHOWN)
-_ONE_BY_ONE = tuple(kind for kind in Kind if kind not in (Kind.MET, Kind.NOT_LOCKED, Kind.LEFT_OUT))
+_ACCEPTANCE = (
+    ProjectFindingKind.ACCEPTED,
+    ProjectFindingKind.RAN_OUT,
+    ProjectFindingKind.PASSES_NOW,
+    ProjectFindingKind.NOT_SHOWN,
+)
+_ONE_BY_ONE = tuple(
+    kind
+    for kind in ProjectFindingKind
+    if kind not in (ProjectFindingKind.MET, ProjectFindingKind.NOT_LOCKED, ProjectFindingKind.LEFT_OUT)
+)
 _INDENT = 12
 _SHOWN_CELLS = 6
 
@@ -20,14 +29,17 @@ _SHOWN_CELLS = 6
 def project_text(outcome: ProjectOutcome, *, width: int = 100) -> str:
     """What breaks the build first, each with what to change; what is met is only counted."""
     parts = [_labelled("Project", f"{outcome.file}: {outcome.summary}", width)]
-    resting = [finding for finding in outcome.of_kind(Kind.MET) if finding.rests]
+    resting = [finding for finding in outcome.of_kind(ProjectFindingKind.MET) if finding.rests]
     for finding in (*outcome.of_kind(*_ONE_BY_ONE), *resting):
         label = str(finding.kind).replace("_", " ").capitalize()
         parts.append(_labelled(label, f"{finding.cell}: {finding.message}", width))
         if finding.fix:
             parts.append(_labelled("", finding.fix, width))
         parts += [f"{' ' * (_INDENT + 4)}{printable(line)}" for line in finding.quote.splitlines()]
-    for kind, words in ((Kind.LEFT_OUT, "not judged"), (Kind.NOT_LOCKED, "run, and not in the lock")):
+    for kind, words in (
+        (ProjectFindingKind.LEFT_OUT, "not judged"),
+        (ProjectFindingKind.NOT_LOCKED, "run, and not in the lock"),
+    ):
         if cells := dict.fromkeys(finding.cell for finding in outcome.of_kind(kind)):
             named = listed(tuple(cells), _SHOWN_CELLS)
             parts.append(_labelled("Note", f"{len(cells)} {words}: {named}", width))
@@ -81,5 +93,5 @@ def project_findings(outcome: ProjectOutcome, timestamp: str) -> tuple[Finding, 
             checks=finding.checks,
         )
         for finding in outcome.findings
-        if finding.kind.breaks or finding.kind is Kind.ACCEPTED
+        if finding.kind.breaks or finding.kind is ProjectFindingKind.ACCEPTED
     )

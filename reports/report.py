@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from generators.compatibility.imported import SecondOpinion
-from generators.project.finding import ProjectOutcome
+from generators.compatibility.imported import ReferenceTests
+from generators.project.project_finding import ProjectOutcome
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.runs import History
 
-from .cells import CellReport
+from .cell_report import CellReport
 from .components import Component
-from .finding import Comparison, Finding, Severity, State, count
-from .places import SuitePlace
+from .finding import Finding, FindingComparison, FindingState, Severity, count
+from .source_places import SuitePlace
 from .stack import StackResult
 
 
@@ -45,9 +45,9 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict)
     model_checks: tuple[dict[str, Any], ...] = ()
     project: ProjectOutcome | None = None
-    second_opinions: tuple[SecondOpinion, ...] = ()
+    second_opinions: tuple[ReferenceTests, ...] = ()
     suites: Mapping[str, SuitePlace] = field(default_factory=dict)
-    baseline: Comparison | None = None
+    baseline: FindingComparison | None = None
     history: History = field(default_factory=History)
     machines: tuple[RunLine, ...] = ()
 
@@ -80,6 +80,6 @@ class Report:
         """Whether a finding is of that severity or worse; one that the baseline had already doesn't count."""
         return any(
             finding.severity.rank >= fail_on.rank
-            and (self.baseline is None or self.baseline.state(finding) is not State.KNOWN)
+            and (self.baseline is None or self.baseline.state(finding) is not FindingState.KNOWN)
             for finding in self.findings
         )

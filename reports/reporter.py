@@ -8,33 +8,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generators.compatibility.expiry import flaky_cells
-from generators.compatibility.imported import SecondOpinion, second_opinions
+from generators.compatibility.imported import ReferenceTests, second_opinions
 from generators.compatibility.verdict import Reason, Verdict
 from hardware.cell import Cell, label_of
 from hardware.errors import HwCompatError, UsageError, echo
 from hardware.evidence.error_types import current_name
 from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.evidence.writer import now
-from hardware.paths import DEFAULT_REPORTS
+from hardware.files import DEFAULT_REPORTS
 from hardware.plugins import plugins
+from hardware.redaction import redact
 
 from .advice import measuring_command, recommend, remedies, with_alternatives
-from .cells import CellReport, cell_reports, modified_checkers
+from .cell_report import CellReport, cell_reports, modified_checkers
 from .components import Component, own_parts, packages
-from .diagnosis import diagnose, error_types, identify
+from .diagnose import diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
-from .kept import keep
+from .reason_text import reason_text
+from .reference_tests import second_opinion_findings
 from .report import Report
-from .second_opinion import second_opinion_findings
+from .saved_reports import keep
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
-from .wording import reason_text
 
 if TYPE_CHECKING:
     from generators.compatibility.matrix import Matrix
-    from hardware.detection import HardwareInfo
+    from hardware.detect import HardwareInfo
     from hardware.evidence.record import CheckLine
 
 _UNASKED = {
@@ -70,7 +70,7 @@ class HardwareCompatibilityReporter:
         self.checks: tuple[CheckLine, ...] = self.latest.checks
         self.components: tuple[Component, ...] = ()
         self.cells: tuple[CellReport, ...] = ()
-        self.opinions: tuple[SecondOpinion, ...] = ()
+        self.opinions: tuple[ReferenceTests, ...] = ()
         self.stack: tuple[StackResult, ...] = ()
         self._asked_for_evidence = False
         self._findings: dict[tuple[str, tuple[str, ...]], Finding] = {}
@@ -84,7 +84,7 @@ class HardwareCompatibilityReporter:
     def inventory(self) -> HardwareInfo:
         """This machine's inventory: the one that was passed, or detected once."""
         if self._inventory is None:
-            from hardware.detection import detect
+            from hardware.detect import detect
 
             self._inventory = detect()
         return self._inventory
@@ -287,7 +287,7 @@ class HardwareCompatibilityReporter:
 
         `timeout_s` is for one target. `command` replaces the probe in tests.
         """
-        from hardware.detection import targets
+        from hardware.detect import targets
 
         self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s, command=command)
         for result in self.stack:
@@ -358,8 +358,8 @@ class HardwareCompatibilityReporter:
 
     def matrix(self) -> Matrix:
         """The matrix with what the evidence shows."""
-        from generators.compatibility.judged import judged_of
         from generators.compatibility.matrix import current_matrix
+        from generators.compatibility.verdict_cache import judged_of
 
         inventory = self.inventory()
         return current_matrix(judged_of(self.latest, inventory, self.own_limits), inventory, timestamp=now())

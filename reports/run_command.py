@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generators.job import CellResult, JobInterrupted, JobResult, WrittenSuite, run_job
 from generators.options import Options
-from generators.project.finding import ProjectOutcome
+from generators.project.project_finding import ProjectOutcome
+from generators.run import CellResult, JobInterrupted, JobResult, WrittenSuite, run_job
+from hardware.command_line import INTERRUPTED, note, terminal_width
+from hardware.command_names import command_of
 from hardware.errors import OutputError
 from hardware.evidence.latest import Latest, missing_result
 from hardware.evidence.record import Outcome
-from hardware.front_door import INTERRUPTED, note, terminal_width
-from hardware.own_commands import command_of
 from hardware.plain_text import printable
 from hardware.plugins import plugins
 from hardware.testing.runner import Limits, default_memory_limit
@@ -30,17 +30,17 @@ from hardware.testing.runner import Limits, default_memory_limit
 from .baseline import Baseline, compare, read_baseline
 from .finding import Severity, worst_first
 from .formats import OF_A_RUN, report_text, suffix_of
-from .places import suite_places
 from .progress_bar import progress_on
 from .project import project_findings, project_text
+from .reason_text import reason_text
 from .report import Report
 from .reporter import HardwareCompatibilityReporter
 from .run_table import run_text
-from .wording import reason_text
+from .source_places import suite_places
 
 if TYPE_CHECKING:
-    from generators.project.planning import ProjectRun
-    from hardware.detection import HardwareInfo
+    from generators.project.project_plan import ProjectRun
+    from hardware.detect import HardwareInfo
 
 
 def run_suites(

@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from generators.compatibility.verdict import Level
-from generators.job import CellResult, JobResult
 from generators.plan import PlannedSuite
+from generators.run import CellResult, JobResult
+from hardware.command_names import command_of
 from hardware.evidence.record import CheckLine, Outcome
-from hardware.own_commands import command_of
 from hardware.plain_text import wrapped
 from hardware.testing.progress import counted
 
+from .reason_text import BASIS_WORDS, FAULT_WORDS, explained
 from .text import listed, text_table, working
-from .wording import BASIS_WORDS, FAULT_WORDS, explained
 
 _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
 _CELL_HEADINGS = ("cell", "weights", "verdict", "checks", "error/tolerance", "time")

@@ -11,7 +11,7 @@ from hardware.plain_text import WIDTH, json_text, labelled, printable
 if TYPE_CHECKING:
     from generators.compatibility.rules import RuleSet
     from generators.plan import PlannedSuite
-    from generators.suites.files import FolderState
+    from generators.suites.suite_files import FolderState
     from generators.suites.verify import Publication, Verification
 
 
@@ -37,7 +37,7 @@ def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> s
     break at the end."""
     from generators.models.recipe import Recipe
 
-    from .wording import texts
+    from .reason_text import texts
 
     recipe, found = suite.profile.recipe, suite.profile.classification
     made = recipe.name if not isinstance(recipe, Recipe) else f"recipe of {recipe.library} {recipe.library_version}"

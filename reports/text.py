@@ -11,9 +11,8 @@ from typing import Any
 
 from generators.compatibility.verdict import Level
 from hardware import plain_text
-from hardware.markdown import escaped_markdown
-from hardware.markdown import markdown as markdown
-from hardware.plain_text import one_line
+from hardware.plain_text import escaped_markdown, one_line
+from hardware.plain_text import markdown as markdown
 
 _COMMAND = re.compile(r"`([^`]+)`")
 

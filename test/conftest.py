@@ -15,11 +15,12 @@ import network_watch
 import pytest
 from network_watch import QUIETING, Attempt, is_watched, is_watched_first, network_log, read_attempts, why_not_watched
 
-from hardware.evidence import redaction, revisions
-from hardware.paths import CACHE_VARIABLE
-from hardware.testing.plugin import EVIDENCE_VARIABLE
+from hardware import redaction
+from hardware.evidence import revisions
+from hardware.files import CACHE_VARIABLE
+from hardware.testing.pytest_plugin import EVIDENCE_VARIABLE
 
-pytest_plugins = ("hardware.testing.contract.options",)
+pytest_plugins = ("hardware.testing.contract.contract_options",)
 
 collect_ignore = ["recorded/suites"]  # the product's output, compared as text; not tests of the product
 

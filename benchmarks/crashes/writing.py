@@ -22,7 +22,7 @@ Write = Callable[[], object]
 
 def _recipe(folder: Path) -> Sequence[Write]:
     from generators.models.recipe import write_recipe
-    from generators.models.store import load_recipe
+    from generators.models.recipe_store import load_recipe
 
     path = folder / "recipe.json"
     recipes = [load_recipe(name) for name in ("bert", "gpt2")]
@@ -30,7 +30,7 @@ def _recipe(folder: Path) -> Sequence[Write]:
 
 
 def _refusals(folder: Path) -> Sequence[Write]:
-    from generators.models.store import Obstacle, Refusal, keep_refusal
+    from generators.models.recipe_store import Obstacle, Refusal, keep_refusal
 
     refusal = Refusal(model_type="bert", task="x", obstacle=Obstacle.NOT_DERIVED, reason="r" * 20_000)
     keep_refusal("gpt2", "x", Refusal(model_type="gpt2", task="x", obstacle=Obstacle.NOT_DERIVED, reason="r"), folder)
@@ -50,7 +50,7 @@ def _manifest(folder: Path) -> Sequence[Write]:
     import os
 
     from generators.suites.manifest import remember
-    from hardware.paths import CACHE_VARIABLE
+    from hardware.files import CACHE_VARIABLE
 
     os.environ[CACHE_VARIABLE] = str(folder)
     suites = folder.parent / "suites"
@@ -89,8 +89,8 @@ def _seal(folder: Path) -> Sequence[Write]:
 
 
 def _bundle(folder: Path) -> Sequence[Write]:
-    from generators.chosen import choose_models, profiles_of
-    from generators.job import plan_job
+    from generators.chosen_models import choose_models, profiles_of
+    from generators.run import plan_job
     from generators.suites.bundle import write_bundle
     from hardware.basic_detection import inventory_here
 

@@ -28,7 +28,7 @@ from generators.models.priority import types_of_priority
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.store import read_folder
-from hardware.paths import cache_folder
+from hardware.files import cache_folder
 from hardware.target import Target
 
 from .. import product

@@ -24,7 +24,7 @@ from tabulate import tabulate
 from benchmarks import product
 from hardware.evidence.record import Outcome
 from hardware.evidence.store import read_folder
-from hardware.paths import CACHE_VARIABLE
+from hardware.files import CACHE_VARIABLE
 
 from .stages import ROOT, Stage, stages
 

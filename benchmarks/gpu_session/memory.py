@@ -18,16 +18,15 @@ import click
 import torch
 
 from benchmarks.memory.allocator import peak_while, storage_bytes
-from generators.compatibility.memory import MemoryRequest
-from generators.derivation.building import class_of
-from generators.derivation.memory.asked import _estimate, _Subject, _subject
-from generators.derivation.memory.estimate import built, dtype_of, run
-from generators.derivation.real_dims import start
+from generators.compatibility.memory_fit import MemoryRequest
 from generators.models.inputs import make_inputs, placeholders
 from generators.models.priority import types_of_priority
-from hardware.garbage import uncollected
-from hardware.model.calls import in_dtype
-from hardware.model.tensors import to_tensors
+from generators.recipes.build_model import class_of
+from generators.recipes.memory.memory_estimate import built, dtype_of, run
+from generators.recipes.memory.memory_request import _estimate, _Subject, _subject
+from generators.recipes.real_dims import start
+from hardware.gc_control import uncollected
+from hardware.model.calls import in_dtype, to_tensors
 
 _SEED = 26
 _POINTS = 4

@@ -14,7 +14,7 @@ from tabulate import tabulate
 
 from benchmarks.evidence_table import Gathered, gathered, keep
 from generators.models.priority import types_of_priority
-from hardware.evidence.kept import last_checks, read_kept
+from hardware.evidence.kept_evidence import last_checks, read_kept
 from hardware.evidence.record import CheckLine
 from hardware.target import Target
 

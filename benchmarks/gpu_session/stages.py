@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.fallbacks.__main__ import plants
 from benchmarks.mutants.__main__ import KINDS
 from generators.models.priority import types_of_priority
-from generators.models.store import stored_recipes
+from generators.models.recipe_store import stored_recipes
 
 ROOT = Path(__file__).parents[2]
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")

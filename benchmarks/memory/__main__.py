@@ -25,7 +25,7 @@ def measure(out: Path, turn: int, only: tuple[str, ...]) -> None:
 
     Types that have lines there already are left out, so that a run can be cut off and go on.
     """
-    from generators.models.store import stored_recipes
+    from generators.models.recipe_store import stored_recipes
 
     from .measuring import in_child, warm
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from generators.compatibility.memory import MemoryRequest
-from generators.derivation.building import build
-from generators.derivation.memory.estimate import Skeleton, built
-from generators.derivation.memory.workspace import on_processor
+from generators.compatibility.memory_fit import MemoryRequest
+from generators.recipes.build_model import build
+from generators.recipes.memory.kernel_workspace import on_processor
+from generators.recipes.memory.memory_estimate import Skeleton, built
 from hardware.evidence.versions import versions_of
 
 _OF_MODEL = ("config_class", "model_class", "config")
@@ -88,7 +88,7 @@ def with_estimates(points: list[Point]) -> Iterator[Point]:
 
 
 def _versions() -> dict[str, Any]:
-    from hardware.detection import detect
+    from hardware.detect import detect
 
     found = versions_of(detect())
     names = ("torch", "transformers", "diffusers")

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from generators.derivation.building import build
-from generators.derivation.memory.estimate import built, dtype_of, run
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
-from hardware.model.calls import in_dtype
-from hardware.model.tensors import to_tensors
+from generators.recipes.build_model import build
+from generators.recipes.memory.memory_estimate import built, dtype_of, run
+from hardware.model.calls import in_dtype, to_tensors
 
 from .allocator import peak_while, storage_bytes
 from .requests import LEAST, MOST_PARAMETERS, MOST_ROWS, Asked, Request, asked_of, configs, parameters_of, random_of

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.calibration.held_out import is_held_out
-from generators.compatibility.memory import MemoryEstimate, Room, fit
-from generators.derivation.memory_answer import memory_answer
+from generators.compatibility.memory_fit import MemoryEstimate, Room, fit
+from generators.compatibility.prediction_scores import is_held_out
 from generators.models.classifier import classify
+from generators.recipes.memory_answer import memory_answer
 from hardware.errors import ModelError
 from hardware.plain_text import size_text
 from reports.text import markdown_table
@@ -34,7 +34,7 @@ An estimate is made by running a model without data: its operators are dispatche
 alone, and each storage is counted from its birth to its release. Whole numbers (masks, positions) are computed,
 so that the code takes its own branches; choices that depend on data, as a router's, are taken evenly. What
 kernels hold inside themselves is `workspace`: only that of convolutions, and of kernels that copy what doesn't
-lie in order, is modelled (`generators/derivation/memory/workspace.toml`), from types that aren't
+lie in order, is modelled (`generators/recipes/memory/kernel_workspace.toml`), from types that aren't
 held out, and from poolformer, which is.
 
 A measurement is what torch's allocator handed out: the profiler's record of each allocation and release while

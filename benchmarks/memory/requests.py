@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from generators.derivation import tiny
-from generators.derivation.building import build
-from generators.derivation.division import Division
-from generators.derivation.memory.estimate import built
 from generators.models.catalog import load_catalog
 from generators.models.inputs import placeholders
 from generators.models.recipe import Recipe
+from generators.recipes import tiny
+from generators.recipes.build_model import build
+from generators.recipes.config_division import Division
+from generators.recipes.memory.memory_estimate import built
 from hardware.errors import ModelError
 
 LEAST = 200_000_000

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import click
 
-from generators.derivation.on_demand import recipe_for
-from generators.models.store import stored_recipes
-from generators.mutants.operators import OPERATORS
+from generators.models.recipe_store import stored_recipes
+from generators.mutants.mutation_operators import OPERATORS
+from generators.recipes.on_demand import recipe_for
 from generators.suites.render import TEMPLATES, render
 from hardware.backends._torch import TorchBackend
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
+from hardware.command_line import open_door
 from hardware.errors import OutputError, UsageError
-from hardware.front_door import open_door
-from hardware.paths import CACHE_VARIABLE
+from hardware.files import CACHE_VARIABLE
 from hardware.target import Target
 from hardware.testing.suite_file import SuiteFile, read_suite
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
-from hardware.front_door import open_door
+from hardware.command_line import open_door
 
 from .results import KILLED, UNFIT, Outcome, read
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generators.mutants.anatomy import SMALLEST_CHANGE
-from generators.mutants.operators import CONTROL
-from generators.mutants.orders import Judgement, Made, Order, judge_clean, judge_mutant
+from generators.mutants.model_anatomy import SMALLEST_CHANGE
+from generators.mutants.mutation_operators import CONTROL
+from generators.mutants.orders import Made, MutantJudgement, Order, judge_clean, judge_mutant
 from generators.mutants.rounds import run_round
 from hardware.testing.runner import Limits
 from hardware.testing.suite_file import SuiteFile
@@ -47,7 +47,7 @@ class Result:
     """What came of a job: the judgement, and what was broken."""
 
     job: Job
-    judgement: Judgement
+    judgement: MutantJudgement
     made: Made
 
     @property

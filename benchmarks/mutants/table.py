@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from generators.mutants.operators import OPERATORS
-from generators.mutants.orders import Status
+from generators.mutants.mutation_operators import OPERATORS
+from generators.mutants.orders import MutantStatus
 
 from .runs import Result
 
@@ -33,7 +33,7 @@ def table(results: Sequence[Result]) -> str:
 
 def _caught_by(result: Result) -> str:
     judgement = result.judgement
-    return judgement.caught_by if judgement.status is Status.KILLED else str(judgement.status).upper()
+    return judgement.caught_by if judgement.status is MutantStatus.KILLED else str(judgement.status).upper()
 
 
 def _order(result: Result) -> tuple[str, int, str]:
@@ -57,9 +57,15 @@ def _sums(results: Sequence[Result]) -> list[str]:
     counts = Counter(result.judgement.status for result in mutants)
     lines = [f"{bad.job.model} {bad.job.mutant or 'clean'}: {bad.judgement.message}" for bad in _bad(results)]
     if mutants:
-        others = [f"{counts[s]} {s}" for s in (Status.SURVIVED, Status.EQUIVALENT, Status.ERROR) if counts[s]]
-        share = counts[Status.KILLED] / len(mutants)
-        lines.append(", ".join([f"killed {counts[Status.KILLED]} of {len(mutants)} mutants ({share:.1%})", *others]))
+        others = [
+            f"{counts[s]} {s}"
+            for s in (MutantStatus.SURVIVED, MutantStatus.EQUIVALENT, MutantStatus.ERROR)
+            if counts[s]
+        ]
+        share = counts[MutantStatus.KILLED] / len(mutants)
+        lines.append(
+            ", ".join([f"killed {counts[MutantStatus.KILLED]} of {len(mutants)} mutants ({share:.1%})", *others])
+        )
         different = {(r.job.model, r.job.mutant.partition("@")[0], r.site) for r in mutants}
         if len(different) < len(mutants):
             lines.append(f"{len(different)} of them differ: some seeds draw the same site, some breaks have only one")

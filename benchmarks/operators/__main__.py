@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from generators.compatibility.operators.table import Section, Table, table_of
+from generators.compatibility.operators.operator_table import OperatorTable, Section, table_of
 
 from .runs import TARGETS
 from .writing import with_section, write_table
@@ -81,8 +81,8 @@ def from_trials(what: str) -> None:
 @click.argument("target", type=click.Choice(TARGETS))
 def from_runs(target: str) -> None:
     """A target's, from the evidence that is kept in docs/evidence, without the types that are held out."""
-    from generators.models.store import stored_recipes
-    from hardware.evidence.kept import FOLDER
+    from generators.models.recipe_store import stored_recipes
+    from hardware.evidence.kept_evidence import FOLDER
 
     from .runs import run_sections, write_graphs
 
@@ -97,8 +97,8 @@ def from_runs(target: str) -> None:
 @click.argument("target", type=click.Choice(("qnn",)))
 def from_exports(target: str) -> None:
     """Dtypes and shapes of the nodes that qnn refuses, from exports of the models that kept evidence names."""
-    from generators.models.store import stored_recipes
-    from hardware.evidence.kept import FOLDER
+    from generators.models.recipe_store import stored_recipes
+    from hardware.evidence.kept_evidence import FOLDER
 
     from .exported_nodes import write_nodes
 
@@ -109,7 +109,7 @@ def from_exports(target: str) -> None:
 @main.command("page")
 def print_page() -> None:
     """Print docs/OPERATORS.md."""
-    from generators.models.store import stored_recipes
+    from generators.models.recipe_store import stored_recipes
 
     from .page import page
 
@@ -123,7 +123,7 @@ def today() -> str:
 
 def keep(target: str, section: Section) -> None:
     """Put a section into a target's table, and say how much it knows."""
-    write_table(with_section(table_of(target) or Table(target=target, sections=()), section))
+    write_table(with_section(table_of(target) or OperatorTable(target=target, sections=()), section))
     table_of.cache_clear()
     click.echo(f"{target}, {section.kind}: {len(section.supported)} run, {len(section.missing)} don't")
 

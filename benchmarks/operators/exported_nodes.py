@@ -16,18 +16,18 @@ from typing import Any
 
 import click
 
-from generators.compatibility.operators.named import NODES, operators_named
-from generators.derivation.building import build
+from generators.compatibility.operators.operator_names import NODES, operators_named
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
+from generators.recipes.build_model import build
 from hardware.backends.base import ModelSubject
 from hardware.cell import Cell
-from hardware.evidence.kept import last_checks, read_kept
+from hardware.evidence.kept_evidence import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.export.exported import ONNX
-from hardware.export.onnx import OPSET, _within_float16
+from hardware.export.onnx_export import OPSET, _within_float16
+from hardware.files import write_whole
 from hardware.target import Target
-from hardware.whole_file import write_whole
 
 MOST = 6
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from generators.compatibility.operators.named import FILE
-from generators.derivation.many import in_children
-from generators.derivation.operator_calls import Call
+from generators.compatibility.operators.operator_names import FILE
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
-from generators.models.store import stored_recipes
-from hardware.whole_file import write_whole
+from generators.models.recipe_store import stored_recipes
+from generators.recipes.derive_many import in_children
+from generators.recipes.operator_calls import OperatorCall
+from hardware.files import write_whole
 
 MOST_EXAMPLES = 4
 TIMEOUT_S = 120.0
@@ -29,22 +29,22 @@ def record_all() -> None:
     write_examples(calls_of_all(stored_recipes()))
 
 
-def calls_of_all(recipes: Iterable[Recipe]) -> Iterator[tuple[str, list[Call]]]:
+def calls_of_all(recipes: Iterable[Recipe]) -> Iterator[tuple[str, list[OperatorCall]]]:
     """The calls of each model type; a type whose model can't be run is said and left out."""
     for recipe, answer, lost in in_children(recipes, _calls, jobs=1, timeout_s=TIMEOUT_S):
         if answer is None or "failure" in answer:
             click.echo(f"{recipe.model_type}: {lost or (answer or {})['failure']}", err=True)
         else:
-            yield recipe.model_type, [Call.from_dict(one) for one in answer["calls"]]
+            yield recipe.model_type, [OperatorCall.from_dict(one) for one in answer["calls"]]
 
 
 def _calls(recipe: Recipe) -> dict[str, Any]:
     """How one forward pass of the tiny model calls torch's operators, or why it can't be run."""
     import torch
 
-    from generators.derivation.building import build
-    from generators.derivation.measure import forward_pass
-    from generators.derivation.operator_calls import call_recorder
+    from generators.recipes.build_model import build
+    from generators.recipes.measurements import forward_pass
+    from generators.recipes.operator_calls import call_recorder
 
     torch.set_num_threads(1)
     torch.manual_seed(_SEED)
@@ -58,10 +58,10 @@ def _calls(recipe: Recipe) -> dict[str, Any]:
     return {"calls": [call.to_dict() for call in recorder.calls]}
 
 
-def write_examples(found: Iterable[tuple[str, list[Call]]]) -> None:
+def write_examples(found: Iterable[tuple[str, list[OperatorCall]]]) -> None:
     """Keep, for each operator, the ways of calling it that most model types share. The same calls, the same bytes."""
     types: dict[tuple[Any, ...], set[str]] = defaultdict(set)
-    first: dict[tuple[Any, ...], Call] = {}
+    first: dict[tuple[Any, ...], OperatorCall] = {}
     everybody = set()
     for model_type, calls in sorted(found, key=lambda one: one[0]):
         everybody.add(model_type)
@@ -82,7 +82,7 @@ def write_examples(found: Iterable[tuple[str, list[Call]]]) -> None:
     click.echo(f"{len(kept)} operators of {len(everybody)} types; {Counter(map(len, kept.values()))} examples")
 
 
-def _kept(call: Call, types: int) -> Mapping[str, Any]:
+def _kept(call: OperatorCall, types: int) -> Mapping[str, Any]:
     return {
         "overload": call.overload,
         "types": types,

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from generators.derivation.operator_calls import TENSOR, Call
+from generators.recipes.operator_calls import TENSOR, OperatorCall
 from hardware.export.traceable import RULED_OUT
 
 _WEIGHTS: Mapping[str, tuple[int, ...]] = {
@@ -39,7 +39,7 @@ class OneOperator:
     comparable: int
 
 
-def one_operator(call: Call) -> OneOperator:
+def one_operator(call: OperatorCall) -> OneOperator:
     """The module of a call, with numbers from a fixed seed. Raises what torch raises where it can't be called."""
     random = torch.Generator().manual_seed(0)
     weights = _WEIGHTS.get(call.operator, ())
@@ -133,7 +133,7 @@ def _parsed(value: Any) -> Any:
     return value
 
 
-def _function(call: Call) -> Callable[..., Any]:
+def _function(call: OperatorCall) -> Callable[..., Any]:
     if call.operator in _AS_MODELS_CALL:
         return _AS_MODELS_CALL[call.operator]
     namespace, _, name = call.operator.partition(".")

@@ -15,7 +15,7 @@ for each target, and `generators.compatibility.operators.coverage(target, operat
 importing torch. Each section of a table names its source, versions, date and the command that makes it again.
 
 The first source that knows an operator decides: runs, then trials, then lists. Sections from runs leave out every
-model type that is held out (`generators/compatibility/calibration/held_out.py`), so that no prediction is scored on
+model type that is held out (`generators/compatibility/prediction_scores.py`), so that no prediction is scored on
 its own evidence. What nothing knows is unknown. `native_functions.yaml` says nothing of dtypes, so that an operator
 may lack one on a device that has it; a trial says which dtypes and ranks failed.
 """

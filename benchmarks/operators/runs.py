@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.evidence_table import dates_said, versions_of
-from generators.compatibility.calibration.held_out import is_held_out
 from generators.compatibility.operators import Section
-from generators.compatibility.operators.named import operators_named
-from generators.compatibility.operators.table import GRAPHS, onnx_types
+from generators.compatibility.operators.operator_names import operators_named
+from generators.compatibility.operators.operator_table import GRAPHS, onnx_types
+from generators.compatibility.prediction_scores import is_held_out
 from generators.models.recipe import Recipe
 from hardware.backends._web_placement import WHOLE
 from hardware.cell import Cell
-from hardware.evidence.kept import LAST_CHECK, last_checks, read_kept
+from hardware.evidence.kept_evidence import LAST_CHECK, last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.files import write_whole
 from hardware.target import Target
-from hardware.whole_file import write_whole
 
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "openvino": ("openvino", "optimum-intel", "torch", "transformers"),
@@ -64,7 +64,7 @@ def run_sections(
                 if f"{said.how} in {model}" not in told:
                     told.append(f"{said.how} in {model}")
     versions = versions_of(runs, _PACKAGES[target])
-    left_out = "types that are held out (generators/compatibility/calibration/held_out.py)"
+    left_out = "types that are held out (generators/compatibility/prediction_scores.py)"
 
     def section(names: str, seen: Counter[str]) -> Section:
         plain = {_plain(name): count for name, count in seen.items()}
@@ -104,7 +104,7 @@ def write_graphs(file: Path, recipes: Mapping[str, Recipe], made_on: str) -> Non
     plain = {
         "made_by": "python -m benchmarks.operators runs qnn",
         "made_on": made_on,
-        "left_out": "types that are held out (generators/compatibility/calibration/held_out.py)",
+        "left_out": "types that are held out (generators/compatibility/prediction_scores.py)",
         "operators": {name: [gone[name], count] for name, count in sorted(graphs.items()) if gone[name]},
     }
     write_whole(GRAPHS, json.dumps(plain, indent=1) + "\n")

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 
 from generators.compatibility.operators import Section
-from generators.compatibility.operators.table import EXPORTS
-from hardware.export.onnx import OPSET
-from hardware.whole_file import write_whole
+from generators.compatibility.operators.operator_table import EXPORTS
+from hardware.export.onnx_export import OPSET
+from hardware.files import write_whole
 from hardware.workers import environment_of
 
 from .trials import Tried

@@ -1,7 +1,7 @@
 """Graphs of one operator, tried on targets: what is exported, converted, taken and computed right.
 
-Each operator is called as tiny models call it (`generators/compatibility/operators/named.py`). What a target does
-with an operator by itself says nothing of how a compiler joins it with others.
+Each operator is called as tiny models call it (`generators/compatibility/operators/operator_names.py`). What a target
+does with an operator by itself says nothing of how a compiler joins it with others.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 import click
 import torch
 
-from generators.compatibility.operators.named import recorded
-from generators.derivation.operator_calls import Call
+from generators.compatibility.operators.operator_names import recorded
+from generators.recipes.operator_calls import OperatorCall
 from hardware.backends.base import Unsupported
 from hardware.evidence.record import Stage
 from hardware.export.exported import ONNX
-from hardware.export.onnx import OPSET, _bound, _exportable, _write_out_sums, drop_empty, fold
+from hardware.export.onnx_export import OPSET, _bound, _exportable, _write_out_sums, drop_empty, fold
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
@@ -69,12 +69,14 @@ class Refused(Exception):
         self.types = types
 
 
-def calls_to_try() -> Iterator[Call]:
+def calls_to_try() -> Iterator[OperatorCall]:
     """The recorded examples of each operator, the commonest first."""
     for operator, found in recorded()["operators"].items():
         for one in found if operator not in NOT_TENSORS else ():
             named = tuple((name, value) for name, value in one["named"])
-            yield Call(operator=operator, overload=one["overload"], arguments=tuple(one["arguments"]), named=named)
+            yield OperatorCall(
+                operator=operator, overload=one["overload"], arguments=tuple(one["arguments"]), named=named
+            )
 
 
 def try_all(what: str) -> Iterator[Tried]:
@@ -103,12 +105,12 @@ def _prepare(what: str) -> None:
     _here.append({"onnx": lambda: on_onnx, "openvino": lambda: on_openvino, "qnn": qnn_attempt}[what]())
 
 
-def _try_here(call: Call) -> Tried:
+def _try_here(call: OperatorCall) -> Tried:
     with tempfile.TemporaryDirectory(prefix="hwcompat-operator-") as folder:
         return _tried(call, _here[0], Path(folder))
 
 
-def _tried(call: Call, attempt: Try, folder: Path) -> Tried:
+def _tried(call: OperatorCall, attempt: Try, folder: Path) -> Tried:
     try:
         subject = one_operator(call)
         with torch.no_grad():
@@ -122,7 +124,7 @@ def _tried(call: Call, attempt: Try, folder: Path) -> Tried:
     return Tried(operator=call.operator, tensors=call.tensors, works=True, types=types)
 
 
-def _failed(call: Call, refused: Refused) -> Tried:
+def _failed(call: OperatorCall, refused: Refused) -> Tried:
     return Tried(
         operator=call.operator,
         tensors=call.tensors,
@@ -177,7 +179,7 @@ def on_openvino(subject: OneOperator, folder: Path) -> tuple[str, ...]:
     """Convert with OpenVINO and compute with its CPU plug-in. Raises `Refused`."""
     import openvino
 
-    from hardware.export.operators import convertible_operators
+    from hardware.export.openvino_operators import convertible_operators
 
     with torch.no_grad(), convertible_operators():
         try:

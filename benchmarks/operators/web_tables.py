@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from generators.compatibility.operators import Section
-from hardware.export.onnx import OPSET
+from hardware.export.onnx_export import OPSET
 
 _FILES = {"webgpu": "webgpu-operators.md", "webnn": "webnn-operators.md"}
 _ROW = re.compile(r"^\| *(?P<name>\w+) *\| *(?P<opsets>[^|]*?) *\|(?P<rest>.*)\|$")

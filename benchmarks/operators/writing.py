@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from generators.compatibility.operators.table import FOLDER, KINDS, SCHEMA_VERSION, Section, Table
-from hardware.whole_file import write_whole
+from generators.compatibility.operators.operator_table import FOLDER, KINDS, SCHEMA_VERSION, OperatorTable, Section
+from hardware.files import write_whole
 
 
-def with_section(table: Table, section: Section) -> Table:
+def with_section(table: OperatorTable, section: Section) -> OperatorTable:
     """The same table with one section in the place of that of its kind and names."""
     others = [one for one in table.sections if (one.kind, one.names) != (section.kind, section.names)]
     ordered = sorted([*others, section], key=lambda one: (KINDS.index(one.kind), one.names))
-    return Table(target=table.target, sections=tuple(ordered))
+    return OperatorTable(target=table.target, sections=tuple(ordered))
 
 
-def text_of(table: Table) -> str:
+def text_of(table: OperatorTable) -> str:
     """The text of a table's file: the same bytes for the same table."""
     sections = [_plain(section) for section in table.sections]
     plain = {"schema_version": SCHEMA_VERSION, "target": table.target, "sections": sections}
@@ -31,6 +31,6 @@ def _plain(section: Section) -> dict[str, Any]:
     return {name: dict(sorted(v.items())) if isinstance(v, Mapping) else v for name, v in listed.items()}
 
 
-def write_table(table: Table) -> None:
+def write_table(table: OperatorTable) -> None:
     """Write a target's table into the product's data."""
     write_whole(FOLDER / f"{table.target}.json", text_of(table))

@@ -14,7 +14,7 @@ from .result import Comparison, Curve, Result
 _FLOOR = "import click, jinja2; jinja2.Environment().from_string('{{ x }}').render(x=1)"
 _NO_TORCH = """
 import sys
-from generators.profile import profile_of
+from generators.model_profile import profile_of
 from generators.suites.render import render
 from hardware.cell import Cell
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.memory.page import CONFIGS, error_of, rival_error
-from hardware.paths import CACHE_VARIABLE
+from hardware.files import CACHE_VARIABLE
 
 from .processes import ROOT, in_turns, wall_time
 from .result import Comparison, Result

@@ -7,16 +7,16 @@ from typing import ClassVar
 
 import vendor_mychip
 
-from hardware.plugin import DeviceInfo, LedgerBackend
+from hardware.backend_plugin import DeviceInfo, LaunchLogBackend
 
 
-class MyChipBackend(LedgerBackend):
+class MyChipBackend(LaunchLogBackend):
     """Nothing but what is the chip's own: how it is found, what it is called, and what proves that it computed."""
 
     BACKEND_NAME = "mychip"
     DEVICE_TYPE = "mychip"
     INDEXED = False
-    EXPIRES_ON: ClassVar[tuple[str, ...]] = (*LedgerBackend.EXPIRES_ON, "hwcompat-mychip")
+    EXPIRES_ON: ClassVar[tuple[str, ...]] = (*LaunchLogBackend.EXPIRES_ON, "hwcompat-mychip")
     SIMULATED: ClassVar[bool] = True  # the example's kernels are the host's; a real chip leaves this out
     UNSEEN: ClassVar[str] = "everything physical: the example's kernels are the host's"
 

@@ -1,7 +1,7 @@
 """What the vendor of a chip ships: a device called `mychip` in torch.
 
 A vendor registers a library of C++. So that the example runs anywhere, this one's kernels are the host's, and
-`hardware.plugin` registers them.
+`hardware.backend_plugin` registers them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from hardware.plugin import install
+from hardware.backend_plugin import install
 
 launched: Counter[str] = Counter()
 """What the chip has computed, by operator, as a vendor's driver counts it."""

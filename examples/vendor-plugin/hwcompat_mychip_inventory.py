@@ -13,7 +13,7 @@ from hardware.accelerator_plugin import (
     LibraryState,
     NoSuchIndex,
     PciDevice,
-    Reading,
+    SourceReading,
     VendorFacts,
     bus_only,
     pci_accelerators,
@@ -29,15 +29,15 @@ class MyChipLibrary(Library):
 
     NAME = "mychip_smi"
 
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+    def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
         try:
             import mychip_smi
 
-            return Reading(value=getattr(mychip_smi, function)(*arguments))
+            return SourceReading(value=getattr(mychip_smi, function)(*arguments))
         except ImportError as error:
-            return Reading(value=None, reason=f"mychip-smi isn't installed ({error}): pip install mychip-smi")
+            return SourceReading(value=None, reason=f"mychip-smi isn't installed ({error}): pip install mychip-smi")
         except Exception as error:  # a native library may raise anything; the reason is the answer
-            return Reading(value=None, reason=f"{function}: {type(error).__name__}: {error}")
+            return SourceReading(value=None, reason=f"{function}: {type(error).__name__}: {error}")
 
 
 class MyChips(AcceleratorBackend):

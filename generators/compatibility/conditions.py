@@ -16,7 +16,7 @@ from typing import ClassVar
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from .facts import Facts, Value
+from .rule_facts import Facts, Value
 
 
 class Condition(ABC):

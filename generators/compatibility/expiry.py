@@ -15,7 +15,7 @@ from generators.models.recipe import Recipe
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.latest import Latest
-from hardware.evidence.modeling import modeling_moved
+from hardware.evidence.modeling_files import modeling_moved
 from hardware.evidence.record import EDITED, OUTDATED, CheckLine, Outcome, PlannedCell, RunLine, Subject
 from hardware.evidence.revisions import recipe_moved
 from hardware.evidence.versions import expiry_reasons, modified_for, relevant_versions

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hardware.cell import Cell
-from hardware.detection import HardwareInfo
+from hardware.detect import HardwareInfo
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, Origin, Outcome, RunLine
 from hardware.evidence.store import Evidence, lines_by_cell
@@ -59,7 +59,7 @@ def _verdict(cell: Cell, lines: list[CheckLine]) -> Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecondOpinion:
+class ReferenceTests:
     """The tests of one origin, of one model type on one target and machine: the newest line of each.
 
     `moved` says which versions have changed since, in words; then the lines speak of this installation no more.
@@ -104,7 +104,7 @@ class SecondOpinion:
         )
 
 
-def second_opinions(evidence: Evidence | None, inventory: HardwareInfo) -> tuple[SecondOpinion, ...]:
+def second_opinions(evidence: Evidence | None, inventory: HardwareInfo) -> tuple[ReferenceTests, ...]:
     """What others' tests show, by model, target and machine.
 
     The newest run's file of tests and versions count: lines of another file or of other versions are left out where
@@ -126,7 +126,7 @@ def _planned(run: RunLine) -> frozenset[tuple[str, str]]:
     return frozenset((cell.cell_id, check) for cell in run.plan for check in cell.checks)
 
 
-def _opinion(lines: Sequence[CheckLine], runs: Mapping[str, RunLine], inventory: HardwareInfo) -> SecondOpinion:
+def _opinion(lines: Sequence[CheckLine], runs: Mapping[str, RunLine], inventory: HardwareInfo) -> ReferenceTests:
     last = lines[-1]
     cell = Cell.parse(last.cell_id)
     wanted = relevant_versions(cell, runs[last.run_id].versions)
@@ -135,7 +135,7 @@ def _opinion(lines: Sequence[CheckLine], runs: Mapping[str, RunLine], inventory:
         for line in lines
         if line.suite_hash == last.suite_hash and relevant_versions(cell, runs[line.run_id].versions) == wanted
     }
-    return SecondOpinion(
+    return ReferenceTests(
         origin=last.origin,
         model=last.model,
         target=str(cell.target),
@@ -145,7 +145,7 @@ def _opinion(lines: Sequence[CheckLine], runs: Mapping[str, RunLine], inventory:
     )
 
 
-def with_opinions(verdicts: Sequence[Verdict], opinions: Sequence[SecondOpinion]) -> tuple[Verdict, ...]:
+def with_opinions(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]) -> tuple[Verdict, ...]:
     """Return the verdicts with what other tests showed of their model and target as a last reason.
 
     Levels, bases and evidence stay what they are.
@@ -166,8 +166,8 @@ def _with_opinion(verdict: Verdict, found: Mapping[tuple[str, str], Sequence[Rea
 
 
 def disagreements(
-    verdicts: Sequence[Verdict], opinions: Sequence[SecondOpinion]
-) -> tuple[tuple[SecondOpinion, tuple[str, ...]], ...]:
+    verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]
+) -> tuple[tuple[ReferenceTests, tuple[str, ...]], ...]:
     """Opinions whose tests failed where we measured `high`, each with the ids of those cells."""
     high: dict[tuple[str, str], list[str]] = {}
     for verdict in verdicts:

@@ -12,20 +12,20 @@ from typing import Any
 from generators.models.architectures import UNKNOWN
 from generators.models.classifier import Classification
 from generators.models.recipe import Recipe
-from generators.models.store import load_recipe, stored_recipes
+from generators.models.recipe_store import load_recipe, stored_recipes
 from hardware.cell import Cell, label_of
-from hardware.detection import HardwareInfo
+from hardware.detect import HardwareInfo
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import Target
 
-from .facts import Facts, facts_here
 from .imported import with_opinions
 from .judge import strongest_of
-from .judged import Judged
 from .matrix_groups import GROUPS, GroupCell, Measured, device_group, group_cell
 from .rule import Rule
+from .rule_facts import Facts, facts_here
 from .rules import RuleSet, load_rules, predict
 from .verdict import Level, Verdict, is_final, strongest
+from .verdict_cache import Judged
 from .vocabulary import vocabulary
 
 SCHEMA = Path(__file__).with_name("schemas") / "matrix.json"

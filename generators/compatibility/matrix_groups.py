@@ -27,7 +27,7 @@ Measured = Mapping[str, Sequence[Verdict]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
+class CellCounts:
     """Models of a group on one target: how many were measured there, and how many of those are high or medium.
 
     `models` is how many the group has in all, None if that isn't known. `said` are models that weren't measured and
@@ -52,7 +52,7 @@ class GroupCell:
 
     level: Level | None
     basis: Basis | None
-    counts: Counts
+    counts: CellCounts
     levels: Mapping[Level, int] = field(default_factory=lambda: MappingProxyType({}))
     evidence: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -69,12 +69,12 @@ def _levels(verdicts: Iterable[Verdict]) -> dict[str, Level]:
     return found
 
 
-def counts_of(verdicts: Sequence[Verdict], models: int | None) -> Counts:
+def counts_of(verdicts: Sequence[Verdict], models: int | None) -> CellCounts:
     """Return how many models were measured, how many others rules speak of, and how many of each work."""
     measured = _levels(verdict for verdict in verdicts if verdict.basis is Basis.MEASURED)
     by_rules = _levels(verdict for verdict in verdicts if verdict.basis in _BY_RULES)
     said = {name: level for name, level in by_rules.items() if name not in measured}
-    return Counts(
+    return CellCounts(
         measured=len(measured),
         supported=_supported(measured),
         said=len(said),

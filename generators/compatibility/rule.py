@@ -14,11 +14,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from hardware.cell import PRECISIONS
 from hardware.errors import BrokenInput, HwCompatError, did_you_mean, echo
 from hardware.evidence.error_types import known_error_types
+from hardware.safe_read import parsed_toml, read_text, reason_of
 from hardware.target import Target
-from hardware.untrusted import parsed_toml, read_text, reason_of
 
 from .conditions import AnyOf, Between, Condition, Contains, Known, OneOf, Versions, When
-from .facts import LIST_FIELDS, NUMBER_FIELDS, TEXT_FIELDS, VERSION_PREFIX
+from .rule_facts import LIST_FIELDS, NUMBER_FIELDS, TEXT_FIELDS, VERSION_PREFIX
 from .verdict import Basis, Level
 from .vocabulary import vocabulary
 

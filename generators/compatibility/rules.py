@@ -18,8 +18,8 @@ from hardware.errors import BrokenInput
 from hardware.target import Target
 
 from .conditions import all_covered, all_hold, all_overlap
-from .facts import Facts
 from .rule import Rule, read_rules
+from .rule_facts import Facts
 from .verdict import Basis, Level, Reason, Verdict, once
 from .vocabulary import not_computed
 

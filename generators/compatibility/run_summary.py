@@ -25,7 +25,7 @@ _OLDEST = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 _GREEN = (Level.HIGH, Level.MEDIUM)
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     """What a run showed of a cell, from best to worst."""
 
     GREEN = "green"
@@ -35,7 +35,7 @@ class State(StrEnum):
     @property
     def rank(self) -> int:
         """0 for green; what isn't known may still work, so it stands above what failed."""
-        return list(State).index(self)
+        return list(RunState).index(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class RunSummary:
     run: RunLine
     cell: Cell
     planned: PlannedCell
-    state: State
+    state: RunState
     level: Level
     conditions: tuple[Reason, ...]
     reasons: tuple[Reason, ...]
@@ -65,7 +65,7 @@ class RunSummary:
     @property
     def failing(self) -> tuple[str, ...]:
         """The checks that failed, in the plan's order; none where the failures aren't the cell's."""
-        failed = self.state is State.FAILED
+        failed = self.state is RunState.FAILED
         return tuple(name for name, line in self.checks.items() if failed and line.outcome.is_failure)
 
     @property
@@ -133,9 +133,9 @@ def _summarize(run: RunLine, cell: Cell, planned: PlannedCell, lines: Sequence[C
         state=state,
         level=verdict.level,
         conditions=verdict.conditions,
-        reasons={State.GREEN: (), State.FAILED: failed, State.UNKNOWN: verdict.reasons}[state],
+        reasons={RunState.GREEN: (), RunState.FAILED: failed, RunState.UNKNOWN: verdict.reasons}[state],
         checks=worst,
-        is_whole=state is State.FAILED or not silent,
+        is_whole=state is RunState.FAILED or not silent,
     )
 
 
@@ -145,7 +145,7 @@ def _worst(lines: Iterable[CheckLine]) -> CheckLine:
 
 def _state(
     run: RunLine, cell: Cell, planned: PlannedCell, lines: Sequence[CheckLine], worst: Mapping[str, CheckLine]
-) -> tuple[State, Verdict]:
+) -> tuple[RunState, Verdict]:
     """The state, and the verdict of the run by itself.
 
     A failure on another target, of an edited suite, of a modified checker, or dated ahead, says nothing; neither does
@@ -166,8 +166,8 @@ def _state(
         for line in lines
     )
     if failed and not astray:
-        return State.FAILED, verdict
+        return RunState.FAILED, verdict
     passed = all(line.outcome is Outcome.PASSED for line in worst.values())
     if passed and verdict.basis is Basis.MEASURED and verdict.level in _GREEN:
-        return State.GREEN, verdict
-    return State.UNKNOWN, verdict
+        return RunState.GREEN, verdict
+    return RunState.UNKNOWN, verdict

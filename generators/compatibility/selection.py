@@ -15,7 +15,7 @@ from hardware.expected_targets import TargetStatus
 from hardware.plain_text import size_text
 from hardware.target import Target
 
-from .facts import Described, Facts, facts_of
+from .rule_facts import Described, Facts, facts_of
 from .rules import RuleSet, predict
 from .verdict import Basis, Level, Verdict
 from .vocabulary import not_computed, vocabulary
@@ -36,7 +36,7 @@ class StepResult(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class SelectionStep:
     """One target that was considered."""
 
     target: str
@@ -50,7 +50,7 @@ class Selection:
 
     target: str
     list_name: str
-    steps: tuple[Step, ...]
+    steps: tuple[SelectionStep, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -98,7 +98,7 @@ def select(
     merely declared of a family passes none over. `task` is part of the question, and no list depends on it yet.
     """
     name, targets = priority_list(family, architecture, traits)
-    steps: list[Step] = []
+    steps: list[SelectionStep] = []
     for target in (*(t for t in targets if t != LAST_RESORT), LAST_RESORT):
         own = [status for status in statuses if Target.parse(status.target).name == target]
         for status in own:
@@ -108,10 +108,14 @@ def select(
                 return Selection(target=step.target, list_name=name, steps=tuple(steps))
         if not own:
             steps.append(
-                Step(target=target, result=StepResult.NOT_HERE, reason=f"this machine lists no target {target}")
+                SelectionStep(
+                    target=target, result=StepResult.NOT_HERE, reason=f"this machine lists no target {target}"
+                )
             )
     why = steps.pop().reason
-    steps.append(Step(target=LAST_RESORT, result=StepResult.TAKEN, reason=f"the last that is left, though {why}"))
+    steps.append(
+        SelectionStep(target=LAST_RESORT, result=StepResult.TAKEN, reason=f"the last that is left, though {why}")
+    )
     return Selection(target=LAST_RESORT, list_name=name, steps=tuple(steps))
 
 
@@ -120,14 +124,16 @@ def _consider(
     memory_needed: int | None,
     predicted: Callable[[Target], Verdict] | None,
     precision: str,
-) -> Step:
+) -> SelectionStep:
     if not status.expected:
-        return Step(target=status.target, result=StepResult.NOT_HERE, reason=status.reason or "it isn't here")
+        return SelectionStep(
+            target=status.target, result=StepResult.NOT_HERE, reason=status.reason or "it isn't here"
+        )
     why_not = _not_preferred(status)
     if why_not:
-        return Step(target=status.target, result=StepResult.NOT_PREFERRED, reason=why_not)
+        return SelectionStep(target=status.target, result=StepResult.NOT_PREFERRED, reason=why_not)
     if unasked := not_computed(Target.parse(status.target), precision):
-        return Step(target=status.target, result=StepResult.NOT_COMPUTED, reason=unasked)
+        return SelectionStep(target=status.target, result=StepResult.NOT_COMPUTED, reason=unasked)
     where = status.device_name or status.target
     if memory_needed is None:
         reason = f"{where} is here; how much memory the model needs isn't known"
@@ -136,13 +142,15 @@ def _consider(
     else:
         sizes = f"{size_text(memory_needed)} needed, {size_text(status.memory_bytes)} there"
         if memory_needed > status.memory_bytes:
-            return Step(target=status.target, result=StepResult.MEMORY_TOO_SMALL, reason=f"{where}: {sizes}")
+            return SelectionStep(target=status.target, result=StepResult.MEMORY_TOO_SMALL, reason=f"{where}: {sizes}")
         reason = f"{where} is here and large enough: {sizes}"
     verdict = predicted(Target.parse(status.target)) if predicted else None
     if verdict and verdict.level is Level.UNSUPPORTED and verdict.basis is Basis.PREDICTED:
         why = "; ".join(reason.text("text") for reason in verdict.reasons)  # a prediction has reasons of rules alone
-        return Step(target=status.target, result=StepResult.PREDICTED_TO_FAIL, reason=f"predicted unsupported: {why}")
-    return Step(target=status.target, result=StepResult.TAKEN, reason=reason)
+        return SelectionStep(
+            target=status.target, result=StepResult.PREDICTED_TO_FAIL, reason=f"predicted unsupported: {why}"
+        )
+    return SelectionStep(target=status.target, result=StepResult.TAKEN, reason=reason)
 
 
 def _not_preferred(status: TargetStatus) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.building import filled_model
-from generators.derivation.on_demand import recipe_for
 from generators.models.inputs import make_inputs
+from generators.recipes.build_model import filled_model
+from generators.recipes.on_demand import recipe_for
 from hardware import known_answer
 from hardware.backends.base import BaseBackend, ModelSubject, Runnable, Unsupported
 from hardware.backends.factory import get_backend, known_targets
@@ -21,9 +21,9 @@ from hardware.errors import BackendUnavailable
 from hardware.output_masks import masks_of
 from hardware.target import Target
 from hardware.testing import reference
-from hardware.testing.contract.options import asked_for
-from hardware.testing.passes import WatchedPasses
+from hardware.testing.contract.contract_options import asked_for
 from hardware.testing.tolerances import tolerance_for
+from hardware.testing.watched_passes import WatchedPasses
 
 STEPS = 4
 OTHER_LENGTHS = (9, 5)

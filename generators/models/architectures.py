@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .catalog import Catalog, config_defaults, load_catalog
-from .libraries import AnyCatalog
+from .model_libraries import AnyCatalog
 
 UNKNOWN = "unknown"
 

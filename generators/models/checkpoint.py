@@ -9,8 +9,8 @@ from typing import Any
 
 from hardware.checkpoint_config import hash_of_config, read_config, refuse_foreign, refuse_quantized
 from hardware.errors import BrokenInput, ModelError, echo
+from hardware.safe_read import is_plain_file, read_json
 from hardware.testing.checkpoints import weight_files, weights_hash
-from hardware.untrusted import is_plain_file, read_json
 
 _LONGEST_TOKENIZER = 128 * 2**20
 _PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"})

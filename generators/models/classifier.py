@@ -18,13 +18,13 @@ import click
 from hardware.cell import GRAPH_TASK, MODULE_TASK
 from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelMissing, did_you_mean, echo
 from hardware.plain_text import json_text, printable
-from hardware.untrusted import is_folder, is_plain_file
+from hardware.safe_read import is_folder, is_plain_file
 
 from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
 from .catalog import load_catalog
 from .checkpoint import read_checkpoint
-from .libraries import LIBRARY, catalog_of, diffusion_catalog, is_known, known_types, lacking
-from .names import known_words, last_resort, type_in_name
+from .model_libraries import LIBRARY, catalog_of, diffusion_catalog, is_known, known_types, lacking
+from .model_names import known_words, last_resort, type_in_name
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 _FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from .store import Records
+from .recipe_store import Records
 
 ANY_LENGTH = "any_length"
 OWN_SIZES = "own_sizes"

@@ -18,7 +18,7 @@ def types_of_priority(priority: str | None) -> tuple[str, ...]:
     """The model types of a priority that have a class of their own, in the order of `priority.toml` or by name."""
     if priority is None:
         return ()
-    from .libraries import catalog_of, usable_types
+    from .model_libraries import catalog_of, usable_types
 
     with_class = [name for name in usable_types() if catalog_of(name).tasks_of(name)]
     high = [name for name in _high() if name in with_class]

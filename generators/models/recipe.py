@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware.errors import BrokenInput, OutputError, echo
-from hardware.whole_file import write_whole
+from hardware.files import write_whole
 
 SCHEMA_VERSION = 1
 HERE = "this installation"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from generators.derivation.scopes import roles
-from generators.derivation.sites import Rows, Site, halves, scale_attention, swap_rows
+from generators.recipes.attention_layers import AttentionLayer, WeightSlice, halves, scale_attention, swap_rows
+from generators.recipes.config_scopes import roles
 from hardware.model.outputs import floating_outputs, replaced_outputs
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from .anatomy import Anatomy
+    from .model_anatomy import ModelAnatomy
 
     Tensors = dict[str, torch.Tensor]
 
@@ -27,7 +27,9 @@ FACTOR = 1.1
 _LINEAR_BIAS = "alibi"
 
 
-def draw(anatomy: Anatomy, random: random.Random, usable: Callable[[Site], bool], need: str) -> Site:
+def draw(
+    anatomy: ModelAnatomy, random: random.Random, usable: Callable[[AttentionLayer], bool], need: str
+) -> AttentionLayer:
     """One of the attention sites that are `usable`. Raises `ValueError` where none is."""
     sites = [site for site in anatomy.sites or anatomy.matrices if usable(site)]
     if not sites:
@@ -35,14 +37,14 @@ def draw(anatomy: Anatomy, random: random.Random, usable: Callable[[Site], bool]
     return random.choice(sites)
 
 
-def scale_attention_scores(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def scale_attention_scores(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """Multiply the scores of one attention by 1.1, in its query; in a state space the rows that give C."""
     site = draw(anatomy, random, lambda _: True, "attention")
     scale_attention(model, site, FACTOR)
     return describe_rows(site.query_norm or site.query)
 
 
-def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """Exchange query and key of one attention; of a larger query (grouped heads) the first rows only.
 
     Where their shapes differ (latent attention) key and value are exchanged, else the halves of the query; without
@@ -64,17 +66,17 @@ def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: A
     raise ValueError(f"{site.module} has no two projections of one shape")
 
 
-def _width(model: torch.nn.Module, rows: Rows) -> int:
+def _width(model: torch.nn.Module, rows: WeightSlice) -> int:
     """How many features a projection reads."""
     return int(model.get_parameter(rows.weight).shape[1 - rows.axis])
 
 
-def describe_rows(rows: Rows) -> str:
+def describe_rows(rows: WeightSlice) -> str:
     """The rows as text: `layer.0.query.weight[0:48]`."""
     return f"{rows.weight}[{','.join(f'{start}:{stop}' for start, stop in rows.ranges)}]"
 
 
-def transpose_heads(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def transpose_heads(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """Exchange heads and head features in what one output projection reads.
 
     A state space has no heads: its channels are taken as groups of as many as it has states. Where there is no
@@ -96,7 +98,7 @@ def transpose_heads(model: torch.nn.Module, random: random.Random, anatomy: Anat
     return f"{rows.weight}, {heads} {'heads' if projections else 'groups'} of {size // heads}"
 
 
-def _heads(model: torch.nn.Module, site: Site) -> int:
+def _heads(model: torch.nn.Module, site: AttentionLayer) -> int:
     """How many heads an output projection reads; 0 where they aren't several of several features each."""
     assert site.output is not None
     size = _width(model, site.output)
@@ -104,7 +106,7 @@ def _heads(model: torch.nn.Module, site: Site) -> int:
     return heads if heads > 1 and size % heads == 0 and size > heads else 0
 
 
-def _in_groups(model: torch.nn.Module, sites: Sequence[Site]) -> list[tuple[Rows, int]]:
+def _in_groups(model: torch.nn.Module, sites: Sequence[AttentionLayer]) -> list[tuple[WeightSlice, int]]:
     """Those whose inputs are two groups of several features, and how many groups that is."""
     sizes = [(site.query, _width(model, site.query)) for site in sites]
     return [(rows, 2) for rows, size in sizes if size > 2 and size % 2 == 0]
@@ -119,7 +121,7 @@ def _on_outputs(model: torch.nn.Module, change: Callable[[Tensors], Tensors]) ->
     model.register_forward_hook(hook)
 
 
-def put_nan(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
+def put_nan(model: torch.nn.Module, _random: random.Random, _anatomy: ModelAnatomy) -> str:
     """The last row of the main output, the first that the model names, becomes NaN."""
     import torch
 
@@ -132,7 +134,7 @@ def put_nan(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -
     return "main output, last row"
 
 
-def repeat_half(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
+def repeat_half(model: torch.nn.Module, _random: random.Random, _anatomy: ModelAnatomy) -> str:
     """The last half of the rows, rounded down, repeats the first rows: only half of the batch was computed."""
     import torch
 
@@ -149,7 +151,7 @@ def repeat_half(model: torch.nn.Module, _random: random.Random, _anatomy: Anatom
     return "all outputs, last half of the rows"
 
 
-def round_to_bfloat16(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
+def round_to_bfloat16(model: torch.nn.Module, _random: random.Random, _anatomy: ModelAnatomy) -> str:
     """Outputs go through bfloat16 and back to their dtype."""
     import torch
 
@@ -157,7 +159,7 @@ def round_to_bfloat16(model: torch.nn.Module, _random: random.Random, _anatomy: 
     return "all outputs"
 
 
-def freeze(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
+def freeze(model: torch.nn.Module, _random: random.Random, _anatomy: ModelAnatomy) -> str:
     """The outputs of the first call are given back whenever all shapes are the same again."""
     kept: dict[tuple[Any, ...], Tensors] = {}
 
@@ -169,7 +171,7 @@ def freeze(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) ->
     return "all outputs"
 
 
-def shift_positions(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def shift_positions(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """Shift by one what tells the places apart, the first of these that the model has.
 
     A learned table of positions, by a row; a rotary query, turned by one position; computed or convolved positions,
@@ -182,7 +184,7 @@ def shift_positions(model: torch.nn.Module, random: random.Random, anatomy: Anat
     raise ValueError(f"{anatomy.class_name} has no positions of any kind")
 
 
-def _roll_table(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def _roll_table(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     return _roll(model, random.choice(anatomy.position_tables), "rows", -2) if anatomy.position_tables else ""
 
 
@@ -195,7 +197,7 @@ def _roll(model: torch.nn.Module, name: str, what: str, axis: int) -> str:
     return f"{name}, {what} rolled by one"
 
 
-def _turn_query(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def _turn_query(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     found = list(_rotary(model, anatomy.sites))
     if not found:
         return ""
@@ -206,7 +208,9 @@ def _turn_query(model: torch.nn.Module, random: random.Random, anatomy: Anatomy)
     return f"{describe_rows(site.query)}, turned by one position"
 
 
-def _rotary(model: torch.nn.Module, sites: tuple[Site, ...]) -> Iterator[tuple[Site, torch.Tensor, list[int], int]]:
+def _rotary(
+    model: torch.nn.Module, sites: tuple[AttentionLayer, ...]
+) -> Iterator[tuple[AttentionLayer, torch.Tensor, list[int], int]]:
     """Queries that are rotated, with the frequencies, the first rotated row of each head, and 2 where neighbours are
     paired, 1 where feature i is paired with i + half."""
     buffers = [(name, b) for name, b in model.named_buffers() if name.endswith("inv_freq")]
@@ -248,7 +252,7 @@ def _turn(parameter: torch.Tensor, start: int, frequencies: torch.Tensor, step: 
         high.copy_(high_turned)
 
 
-def _roll_module(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def _roll_module(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """What a module computes from places alone or by convolving neighbours: (batch, places, features)."""
     known = roles()["parameters"]["position_modules"]
     named = [(name, module) for name, module in model.named_modules() if name.rpartition(".")[2] in known]
@@ -259,7 +263,7 @@ def _roll_module(model: torch.nn.Module, random: random.Random, anatomy: Anatomy
     return f"{name}, places rolled by one"
 
 
-def _roll_bias(model: torch.nn.Module, _random: random.Random, anatomy: Anatomy) -> str:
+def _roll_bias(model: torch.nn.Module, _random: random.Random, anatomy: ModelAnatomy) -> str:
     import inspect
 
     takers = [
@@ -277,7 +281,7 @@ def _roll_bias(model: torch.nn.Module, _random: random.Random, anatomy: Anatomy)
     return f"linear biases of {takers[0]} and {len(takers) - 1} more, rolled by one" if takers else ""
 
 
-def _roll_kernel(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def _roll_kernel(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     parameters = dict(model.named_parameters(remove_duplicate=False))
     own = [f"{site.module}.conv1d.weight" for site in anatomy.sites if f"{site.module}.conv1d.weight" in parameters]
     kernels = own or [

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
     import torch
 
-    from .anatomy import Anatomy
+    from .model_anatomy import ModelAnatomy
 
 _MASK = "attention_mask"
 _CACHES = ("past_key_values", "cache_params")
 _STATES = ("keys", "values", "conv_states", "recurrent_states")
 
 
-def drop_mask(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def drop_mask(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """Call the model as if its mask were all ones; without such an input drop the mask inside it, else one place.
 
     The mask inside is the causal one, or the one of shifted windows. A place is a patch of an image or a frame of a
@@ -44,12 +44,11 @@ def _with_ones(name: str, _module: Any, args: Any, kwargs: dict[str, Any]) -> tu
     return args, kwargs if mask is None else kwargs | {name: torch.ones_like(mask)}
 
 
-def _masked_inside(model: torch.nn.Module, anatomy: Anatomy) -> list[str]:
+def _masked_inside(model: torch.nn.Module, anatomy: ModelAnatomy) -> list[str]:
     """The attentions that are causal or that are handed a mask, found by one forward pass."""
     import torch
 
-    from hardware.model.calls import forward
-    from hardware.model.tensors import to_tensors
+    from hardware.model.calls import forward, to_tensors
 
     found = {
         site.module: bool(getattr(model.get_submodule(site.module), "is_causal", False)) for site in anatomy.sites
@@ -80,7 +79,7 @@ def _without_inner_mask(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple
     return call.args, call.kwargs
 
 
-def _drop_place(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def _drop_place(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """One place of a convolution that cuts its input up gives zeros."""
     modules = dict(model.named_modules())
     cutting = [name for name, module in modules.items() if _strides(module) and anatomy.is_heard(f"{name}.weight")]
@@ -105,7 +104,7 @@ def _strides(module: Any) -> bool:
     return hasattr(module, "weight") and all(isinstance(size, tuple) and max(size) > 1 for size in sizes)
 
 
-def make_cache_stale(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def make_cache_stale(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """Let one layer of the cache lag from the second step on; without a cache reuse one layer's first output.
 
     The hooks touch only caches that a decoder is handed; the reference decodes without one.
@@ -180,7 +179,7 @@ def _states(layer: Any, *, copies: bool = True) -> dict[str, torch.Tensor]:
     }
 
 
-def _reuse_layer(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+def _reuse_layer(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     sites = anatomy.sites or anatomy.matrices
     layers = sorted({name for site in sites if (name := _layer_name(site.module))})
     if not layers:

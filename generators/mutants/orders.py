@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from hardware.evidence.record import CheckLine, Outcome
 
-from .anatomy import SMALLEST_CHANGE
-from .operators import Mutant
+from .model_anatomy import SMALLEST_CHANGE
+from .mutation_operators import Mutant
 
 ORDERS_VARIABLE = "HWCOMPAT_MUTANTS"
 """Names the file that `write_orders` wrote."""
@@ -89,7 +89,7 @@ class Made:
         )
 
 
-class Status(StrEnum):
+class MutantStatus(StrEnum):
     """How a run ended. Only `killed` (with a break) and `clean` (without one, every check passed) are good."""
 
     KILLED = "killed"
@@ -102,20 +102,20 @@ class Status(StrEnum):
     @property
     def is_good(self) -> bool:
         """Whether this is what a good suite and a good harness give."""
-        return self in (Status.KILLED, Status.CLEAN)
+        return self in (MutantStatus.KILLED, MutantStatus.CLEAN)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
+class MutantJudgement:
     """The status, the check that didn't pass first, the error that it measured, and a message where one is needed."""
 
-    status: Status
+    status: MutantStatus
     caught_by: str = ""
     error: float | None = None
     message: str = ""
 
 
-def judge_clean(checks: Sequence[str], lines: Sequence[CheckLine]) -> Judgement:
+def judge_clean(checks: Sequence[str], lines: Sequence[CheckLine]) -> MutantJudgement:
     """A suite that nothing was done to: every one of its checks has to be there and to pass.
 
     A check that the loaded model can't do on any target (`not_applicable`) may be skipped.
@@ -123,35 +123,37 @@ def judge_clean(checks: Sequence[str], lines: Sequence[CheckLine]) -> Judgement:
     odd = [line for line in lines if not _is_fine(line)]
     missing = sorted(set(checks) - {line.check_name for line in lines})
     if not checks:
-        return Judgement(status=Status.ERROR, message="it holds no check")
+        return MutantJudgement(status=MutantStatus.ERROR, message="it holds no check")
     if missing:
-        return Judgement(status=Status.ERROR, message=f"nothing is known of {', '.join(missing)}")
+        return MutantJudgement(status=MutantStatus.ERROR, message=f"nothing is known of {', '.join(missing)}")
     if odd:
-        return Judgement(status=Status.RAISED, caught_by=odd[0].check_name, message=_said(odd[0]))
-    return Judgement(status=Status.CLEAN)
+        return MutantJudgement(status=MutantStatus.RAISED, caught_by=odd[0].check_name, message=_said(odd[0]))
+    return MutantJudgement(status=MutantStatus.CLEAN)
 
 
 def _is_fine(line: CheckLine) -> bool:
     return line.outcome is Outcome.PASSED or line.error_type == "not_applicable"
 
 
-def judge_mutant(checks: Sequence[str], lines: Sequence[CheckLine], made: Made, *, least: float) -> Judgement:
+def judge_mutant(checks: Sequence[str], lines: Sequence[CheckLine], made: Made, *, least: float) -> MutantJudgement:
     """A suite whose model was broken: killed only if the break moved the outputs by more than `least` and a check
     looked and disagreed. Checks behind the first that fails needn't have run."""
     run = [line for line in lines if line.outcome is not Outcome.NOT_RUN]
     odd = sorted((one for one in run if not _is_fine(one)), key=lambda one: one.outcome is not Outcome.FAILED)
     first = odd[0] if odd else None
     if made.mutant is None or made.change is None:
-        return Judgement(status=Status.ERROR, message=f"nothing was broken: {made}")
+        return MutantJudgement(status=MutantStatus.ERROR, message=f"nothing was broken: {made}")
     if not made.change > least:
-        return Judgement(status=Status.EQUIVALENT, message=f"the outputs changed by {made.change:.1e} of their scale")
+        return MutantJudgement(
+            status=MutantStatus.EQUIVALENT, message=f"the outputs changed by {made.change:.1e} of their scale"
+        )
     if first is None:
         complete = {line.check_name for line in run} == set(checks)
         message = "every check passed" if complete else "not every check ran, and none failed"
-        return Judgement(status=Status.SURVIVED if complete else Status.ERROR, message=message)
+        return MutantJudgement(status=MutantStatus.SURVIVED if complete else MutantStatus.ERROR, message=message)
     caught = first.outcome is Outcome.FAILED and first.error_type in _CAUGHT
-    return Judgement(
-        status=Status.KILLED if caught else Status.ERROR,
+    return MutantJudgement(
+        status=MutantStatus.KILLED if caught else MutantStatus.ERROR,
         caught_by=first.check_name,
         error=None if first.max_rel_error is None else float(first.max_rel_error),
         message="" if caught else _said(first),

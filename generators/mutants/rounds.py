@@ -21,7 +21,7 @@ from hardware.testing.suite_file import SuiteFile
 
 from .orders import ORDERS_VARIABLE, Made, Order, write_orders
 
-PLUGIN = "generators.mutants.plugin"
+PLUGIN = "generators.mutants.mutation_plugin"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from generators.compatibility.verdict import Level
 from hardware.errors import OutputError, UsageError
-from hardware.whole_file import write_whole
+from hardware.files import write_whole
 
-from .outcome import CellRun
-from .reading import parse_project, read_text
-from .table import positions
+from .project_outcome import CellRun
+from .project_reader import parse_project, read_text
+from .toml_table import positions
 
 _HEADER = re.compile(r"\s*\[\s*expected\s*\]\s*(#.*)?")
 _VALUE = re.compile(r"""(=\s*)(["'])[a-z]+\2""")

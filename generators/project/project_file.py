@@ -13,7 +13,7 @@ from hardware.evidence.error_types import current_name
 from hardware.evidence.record import CheckLine
 from hardware.testing.tolerances import OwnTolerance
 
-from .table import Span
+from .toml_table import LineSpan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class AcceptedFailure:
     reason: str
     link: str
     until: date
-    span: Span
+    span: LineSpan
     text: str
     check: str = ""
     error_type: str = ""

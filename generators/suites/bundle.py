@@ -8,17 +8,16 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from generators.models.given import GivenRecipe
-from generators.planned_suite import PlannedSuite
+from generators.models.given_recipe import GivenRecipe
+from generators.suites.planned_suite import PlannedSuite
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.revisions import PACKED, packed_parts
 from hardware.evidence.versions import RELEASE
-from hardware.package_files import package_files
-from hardware.testing.bundle import SCHEMA_VERSION, SUITES, TESTED
-from hardware.whole_file import write_whole
+from hardware.files import package_files, write_whole
+from hardware.testing.bundle_runner import SCHEMA_VERSION, SUITES, TESTED
 
-from .files import suite_conftest
 from .render import environment
+from .suite_files import suite_conftest
 
 _HARDWARE = Path(__file__).parents[2] / "hardware"
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it's packed

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware.errors import OutputError
-from hardware.paths import cache_folder
-from hardware.whole_file import write_whole
+from hardware.files import cache_folder, write_whole
 
 _ROOT = Path(__file__).parents[2]
 _SOURCES = ("generators", "hardware", "templates")

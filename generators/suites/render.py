@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 
-from generators.models.given import GivenInput, GivenRecipe
+from generators.models.given_recipe import GivenInput, GivenRecipe
 from generators.models.inputs import covered_by, other_draws, placeholders
 from generators.models.recipe import HERE, Recipe
 from hardware.backends.factory import backend_class
@@ -27,7 +27,7 @@ from hardware.testing.checks import Check, applicable_checks
 from hardware.testing.suite_file import stamp
 from hardware.testing.tolerances import OwnTolerance
 
-from .own_templates import FolderAlone, OwnTemplates, rendered_apart
+from .user_templates import FolderAlone, OwnTemplates, rendered_apart
 
 _WIDTH = 88
 _PACKAGED = Path(__file__).parents[1] / "templates"

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from generators.mutants.anatomy import SMALLEST_CHANGE
-from generators.mutants.operators import OPERATORS
-from generators.mutants.orders import Made, Order, Status, judge_clean, judge_mutant
+from generators.mutants.model_anatomy import SMALLEST_CHANGE
+from generators.mutants.mutation_operators import OPERATORS
+from generators.mutants.orders import Made, MutantStatus, Order, judge_clean, judge_mutant
 from generators.mutants.rounds import Ran, run_round
 from generators.options import Options
-from generators.planned_suite import PlannedSuite
+from generators.suites.planned_suite import PlannedSuite
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
-from hardware.cells import choose_cells
+from hardware.cell_selection import choose_cells
 from hardware.errors import BrokenInput, HwCompatError, NothingMatched, OutputError
 from hardware.evidence.record import CheckLine, Outcome, Stage
 from hardware.target import Target
@@ -31,7 +31,7 @@ from hardware.testing.schedule import default_jobs
 from hardware.testing.suite_file import SuiteFile, read_suite
 from hardware.testing.tolerances import tolerance_for
 
-from .files import State, prepare_folder, state_of, write_suite
+from .suite_files import SuiteState, prepare_folder, state_of, write_suite
 
 _CPU = Target(name="cpu")
 _MARGIN = 2
@@ -166,7 +166,7 @@ def _unbroken(one: VerifiedSuite, suite: SuiteFile, ran: Ran) -> VerifiedSuite:
     if refused is not None:
         return replace(one, problem=f"pytest doesn't collect it: {refused.error_message}")
     judgement = judge_clean(suite.checks, ran.lines)
-    if judgement.status is not Status.CLEAN:
+    if judgement.status is not MutantStatus.CLEAN:
         return replace(one, collected=bool(suite.checks), problem=f"unbroken, {judgement.message}")
     return replace(one, collected=True, passes=True)
 
@@ -179,9 +179,9 @@ def _not_collected(line: CheckLine) -> bool:
 def _broken(one: VerifiedSuite, suite: SuiteFile, ran: Ran, order: Order) -> VerifiedSuite:
     judgement = judge_mutant(suite.checks, ran.lines, ran.made, least=order.least)
     made = replace(one, mutant=_name(ran.made), site=ran.made.mutant.site if ran.made.mutant else "")
-    if judgement.status is Status.KILLED:
+    if judgement.status is MutantStatus.KILLED:
         return replace(made, caught_by=judgement.caught_by)
-    if judgement.status is Status.SURVIVED:
+    if judgement.status is MutantStatus.SURVIVED:
         return replace(made, problem=f"it can't fail: {judgement.message} although it was broken by {ran.made}")
     return replace(made, problem=f"broken by {made.mutant or 'nothing'}, {judgement.message}")
 
@@ -296,7 +296,9 @@ def publish_suites(
     left alone unless `force`. Raises `OutputError`.
     """
     texts = {suite.file_name: suite.text for suite in planned}
-    edited = [name for name, text in texts.items() if state_of(folder / name, text) is State.EDITED and not force]
+    edited = [
+        name for name, text in texts.items() if state_of(folder / name, text) is SuiteState.EDITED and not force
+    ]
     with tempfile.TemporaryDirectory(prefix="hwcompat-publish-") as name:
         staged = Path(name).resolve()
         for suite in planned:
@@ -335,7 +337,7 @@ def _of_cell(suite: PlannedSuite, found: VerifiedSuite | None) -> VerifiedSuite:
 
 def _taken_away(path: Path, text: str) -> bool:
     """Take away what was generated there earlier; what a person edited stays, also where it may be overwritten."""
-    if state_of(path, text) in (State.NEW, State.EDITED):
+    if state_of(path, text) in (SuiteState.NEW, SuiteState.EDITED):
         return False
     try:
         path.unlink()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..export.exported import ONNX
-from ..export.onnx import export_onnx, with_positions
-from ._in_worker import Shapes, shapes_of
+from ..export.onnx_export import export_onnx, with_positions
+from ._worker_backend import Shapes, shapes_of
 from .base import Execution, ModelSubject, Runnable
 
 if TYPE_CHECKING:

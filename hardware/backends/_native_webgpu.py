@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ..evidence.record import Stage
 from ..workers import Worker, environment_of
-from ..workers.process import SCRIPTS
+from ..workers.worker import SCRIPTS
 from ._web import PASS_LIMIT_S, NodesBackend
 from .base import DeviceInfo
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..command_names import as_runnable
 from ..evidence.record import Stage
-from ..own_commands import as_runnable
 from .base import BaseBackend, Execution, FileSubject, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:

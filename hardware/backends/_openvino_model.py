@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,12 @@ import numpy as np
 
 from ..evidence.record import Stage
 from ..export import Exported
-from ..export.decoding import decode
+from ..export.decoding_graphs import decode
 from ..export.exported import ENCODER, EXPORTER, FORWARD, PROMPT, RESULT, STEP
-from ..export.exporter import openvino_names
+from ..export.optimum_exporter import openvino_names
 from ..model.outputs import ruled_out
 from ..model.positions import host_positions
+from ._trace import host_products
 from .base import Generation, ModelSubject, Unsupported
 
 if TYPE_CHECKING:
@@ -162,7 +164,7 @@ class BareModel(OpenedModel):
     def _positions(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
 
-        from ..model.tensors import to_tensors
+        from ..model.calls import to_tensors
 
         positions = host_positions(self.model, to_tensors(inputs, "cpu", torch.float32))
         return {name: tensor.numpy() for name, tensor in positions.items()}
@@ -217,8 +219,8 @@ class ClassModel(OpenedModel):
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
 
+        from ..model.calls import to_arrays
         from ..model.outputs import floating_outputs
-        from ..model.tensors import to_arrays
 
         with torch.no_grad():
             output = self.model(**{n: torch.as_tensor(np.ascontiguousarray(v)) for n, v in inputs.items()})
@@ -228,8 +230,8 @@ class ClassModel(OpenedModel):
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         import torch
 
-        from ..model.decoding import greedy
-        from ..model.tensors import to_tensors
+        from ..model.calls import to_tensors
+        from ..model.greedy_decoding import greedy
 
         return greedy(self.model, to_tensors(inputs, "cpu", torch.float32), steps=steps, use_cache=True)
 
@@ -255,3 +257,48 @@ def compiled_models(model: Any) -> list[Any]:
             elif type(value).__module__.startswith("optimum.intel") and id(value) not in seen:
                 waiting.append(value)
     return list(found.values())
+
+
+OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    # On processors with AMX the CPU plug-in computes in bfloat16, and keeps the key-value cache in 8 or 16 bits,
+    # unless it is told not to. A float32 answer needs both settings.
+    "float32": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"},
+    "bfloat16": {"INFERENCE_PRECISION_HINT": "bf16", "KV_CACHE_PRECISION": "bf16"},
+    "float16": {"INFERENCE_PRECISION_HINT": "f16", "KV_CACHE_PRECISION": "f16"},
+    # Weights alone have 8 bits: what they are multiplied with isn't to be rounded as well.
+    "int8": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"},
+}
+
+CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
+"""OpenVINO's devices that stand for a choice between devices: evidence says which one it took (`executed_on`)."""
+
+
+def beside_graphs(work: Callable[[], object]) -> tuple[int, Counter[str]]:
+    """How many inferences `work` asks OpenVINO for, and the products that torch computes meanwhile, in any thread."""
+    with inferences() as asked:
+        beside = host_products(work)
+    return sum(asked.values()), beside
+
+
+@contextlib.contextmanager
+def inferences() -> Iterator[Counter[str]]:
+    """Counts the calls that start an inference; every way of Python's to run a compiled graph ends in one of them."""
+    import openvino
+
+    asked: Counter[str] = Counter()
+    before = {name: vars(openvino.InferRequest)[name] for name in ("infer", "start_async")}
+
+    def counted(name: str) -> Callable[..., Any]:
+        def start(request: Any, *arguments: Any, **named: Any) -> Any:
+            asked[name] += 1
+            return before[name](request, *arguments, **named)
+
+        return start
+
+    for name in before:
+        setattr(openvino.InferRequest, name, counted(name))
+    try:
+        yield asked
+    finally:
+        for name, method in before.items():
+            setattr(openvino.InferRequest, name, method)

@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..export.compressing import with_int8_weights
 from ..export.exported import EXPORTER, FORWARD, Exported
-from ..export.openvino import export_openvino
-from ..export.verification import held_inputs
+from ..export.openvino_export import export_openvino
+from ..export.verify_export import held_inputs
+from ..export.weight_compression import with_int8_weights
 from ..model.positions import steps_within
-from ._openvino_calls import CHOICES, OPENVINO_OPTIONS, beside_graphs, inferences
-from ._openvino_model import OpenedModel, open_file, open_model
+from ._openvino_model import CHOICES, OPENVINO_OPTIONS, OpenedModel, beside_graphs, inferences, open_file, open_model
 from ._torch import listed, what_raises
 from .base import STEPS, Execution, FileSubject, Generation, ModelSubject, Runnable, Unsupported, coarsest
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..evidence.record import Stage
 from ..export.exported import ONNX
-from ..export.onnx import with_positions
+from ..export.onnx_export import with_positions
 from ._exported_runnable import ExportedRunnable
-from ._in_worker import shapes_of, write_arrays
+from ._worker_backend import shapes_of, write_arrays
 from .base import ModelSubject, Runnable
 
 if TYPE_CHECKING:

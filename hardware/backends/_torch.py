@@ -10,15 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from ..changes import current_changes
+from ..applied_fix import current_changes
+from ..command_names import as_runnable
 from ..errors import BackendUnavailable
-from ..model.calls import forget_passes, forward, in_dtype, torch_dtype
-from ..model.decoding import greedy
-from ..model.tensors import to_arrays, to_tensors
+from ..model.calls import forget_passes, forward, in_dtype, to_arrays, to_tensors, torch_dtype
+from ..model.greedy_decoding import greedy
 from ..output_masks import masks_of
-from ..own_commands import as_runnable
-from ._loss import loss_weights
-from ._saving import saved_and_loaded, saved_and_rebuilt
+from ._torch_checks import loss_weights, saved_and_loaded, saved_and_rebuilt
 from ._trace import host_calls_elsewhere, host_calls_inside, operator_trace
 from .base import (
     STEPS,
@@ -34,7 +32,7 @@ from .base import (
 if TYPE_CHECKING:
     import torch
 
-    from ..optimization.levels import OptimizationLevel
+    from ..optimization.optimization_steps import OptimizationLevel
     from .base import Array, Inputs
 
 log = logging.getLogger(__name__)

@@ -14,19 +14,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..command_names import as_runnable
 from ..errors import BackendUnavailable
 from ..evidence.record import COARSE, Stage
+from ..inventory.target_status import TargetStatus
 from ..model.outputs import ruled_out
-from ..own_commands import as_runnable
-from ..target_status import TargetStatus
 from ..workers import WorkerError, browsers, web_folder, without_browser
-from ..workers.process import SCRIPTS
-from ._in_worker import OnnxWorkerBackend, reason_of
+from ..workers.worker import SCRIPTS
 from ._web_placement import WHOLE
+from ._worker_backend import OnnxWorkerBackend, reason_of
 from .base import ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
-    from ..inventory import HardwareInfo
+    from ..inventory.hardware_info import HardwareInfo
     from .base import Array, Inputs
 
 PASS_LIMIT_S = 90.0

@@ -32,7 +32,7 @@ class Incomplete(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class NodePlacement:
     """How often each operator, by its name in evidence, is on the target and on the host."""
 
     native: Mapping[str, int]
@@ -44,7 +44,7 @@ def operator_in(kind: str) -> str:
     return kind.removeprefix("onnx.").removesuffix(WHOLE)
 
 
-def placement(told: Mapping[str, Any], nodes: Mapping[str, str], target_provider: str) -> Placement:
+def placement(told: Mapping[str, Any], nodes: Mapping[str, str], target_provider: str) -> NodePlacement:
     """Of a file whose `nodes` (`operators_of`) are known.
 
     `told` has `providers`, by name: how many nodes each was given (`stated`), whether they are `all`, and `listed`,
@@ -75,7 +75,7 @@ def placement(told: Mapping[str, Any], nodes: Mapping[str, str], target_provider
         if name not in listed_names:
             found.count(name, operator, native=True)
     found.require(needed)
-    return Placement(native=dict(found.native), host=dict(found.host))
+    return NodePlacement(native=dict(found.native), host=dict(found.host))
 
 
 def _require_what_is_stated(told: Mapping[str, Any]) -> None:

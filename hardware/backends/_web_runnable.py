@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
-from ..export.compressing import in_float16, with_int8_weights_in
-from ..export.decoding import decode
+from ..export.decoding_graphs import decode
 from ..export.exported import ONNX
-from ..export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
-from ..software_adapters import other_adapter
+from ..export.onnx_decoding_graphs import axes_of, export_onnx_decoding, graph_files, with_sizes
+from ..export.weight_compression import in_float16, with_int8_weights_in
+from ..software import other_adapter
 from ._exported_runnable import ExportedRunnable
-from ._in_worker import shapes_of
 from ._onnx import COMPUTE
 from ._torch import listed, what_raises
-from ._web_placement import Incomplete, Placement, operators_of, placement
+from ._web_placement import Incomplete, NodePlacement, operators_of, placement
+from ._worker_backend import shapes_of
 from .base import STEPS, Execution, Generation, ModelSubject, Unsupported, coarsest
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class WebRunnable(ExportedRunnable):
             self.conditions = {**self.conditions, "quantised": "weights in 8 bits"}
         self.pass_of(self.example)
         self.actual_dtype = backend.computed_in(_products(self.files[shapes_of(self.example)]) or precision)
-        self.decoded: dict[str, dict[Path, Placement]] = {}
+        self.decoded: dict[str, dict[Path, NodePlacement]] = {}
         """By graph that decoded, where the nodes of each of its files were."""
 
         self.graphs = self._decoding() if subject.generates != "none" else {}
@@ -122,7 +122,7 @@ class WebRunnable(ExportedRunnable):
         found = self._placed(self.files[shapes], self.proofs[shapes])
         return found.native, found.host
 
-    def _placed(self, file: Path, proof: Mapping[str, Any]) -> Placement:
+    def _placed(self, file: Path, proof: Mapping[str, Any]) -> NodePlacement:
         if why := other_adapter(self.backend.described.get("adapter"), proof.get("adapter")):
             raise Unsupported(why, error_type="unknown", stage=Stage.RUN)
         try:

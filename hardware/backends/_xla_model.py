@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..evidence.record import Stage
-from ..export.decoding import Graph, decode
+from ..export.decoding_graphs import Graph, decode
 from ..export.program import INNER, Program, export_decoding, export_forward
-from ..model.calls import in_dtype, torch_dtype
+from ..model.calls import in_dtype, to_tensors, torch_dtype
 from ..model.outputs import ruled_out
 from ..model.positions import host_positions
-from ..model.tensors import to_tensors
 from ..output_masks import masks_of
-from ._in_worker import Shapes, shapes_of
-from ._loss import loss_weights
 from ._torch import listed, what_raises
+from ._torch_checks import loss_weights
 from ._trace import host_products
+from ._worker_backend import Shapes, shapes_of
 from .base import Execution, Generation, ModelSubject, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ class XLARunnable(Runnable):
         """Raises `Unsupported` where the programs, computed by torch, decode other tokens than the module."""
         import torch
 
-        from ..model.decoding import greedy
+        from ..model.greedy_decoding import greedy
 
         steps = 4
         try:

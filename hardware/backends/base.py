@@ -14,21 +14,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage
-from ..model.types import FileSubject as FileSubject
-from ..model.types import Generation as Generation
-from ..model.types import ModelSubject as ModelSubject
-from ..model.types import Unsupported as Unsupported
+from ..inventory.target_status import TargetStatus
+from ..model.model_types import FileSubject as FileSubject
+from ..model.model_types import Generation as Generation
+from ..model.model_types import ModelSubject as ModelSubject
+from ..model.model_types import Unsupported as Unsupported
 from ..target import Target
-from ..target_status import TargetStatus
-from ._device_info import DeviceInfo as DeviceInfo
-from .settings import DeviceSettings, settings_for
+from .device_info import DeviceInfo as DeviceInfo
+from .device_info import DeviceSettings, settings_for
 
 if TYPE_CHECKING:
-    from ..inventory import HardwareInfo
-    from ..model.types import Array as Array
-    from ..model.types import Inputs as Inputs
-    from ..optimization.levels import OptimizationLevel
-    from ..optimization.result import OptimizationResult
+    from ..inventory.hardware_info import HardwareInfo
+    from ..model.model_types import Array as Array
+    from ..model.model_types import Inputs as Inputs
+    from ..optimization.optimization_steps import OptimizationLevel, OptimizationResult
 
 
 STEPS = 6

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..cell import GRAPH_TASK
-from ..target_status import TargetStatus, host_status
+from ..inventory.target_status import TargetStatus, host_status
 from ._torch import TorchBackend
 from .base import DeviceInfo, FileSubject, Runnable
 
 if TYPE_CHECKING:
     import torch
 
-    from ..inventory import HardwareInfo
+    from ..inventory.hardware_info import HardwareInfo
     from .base import Inputs
 
 
@@ -52,8 +52,8 @@ class CPUBackend(TorchBackend):
         """The host computes before it goes on."""
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
-        from ..system.cpu import read_cpu
-        from ..system.memory import read_memory
+        from ..inventory.system.main_memory import read_memory
+        from ..inventory.system.processor import read_cpu
 
         cpu = read_cpu()
         return self.device_info(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..target_status import TargetStatus, gpu_status
+from ..inventory.target_status import TargetStatus, gpu_status
 from ._torch import TorchBackend
 from .base import ModelSubject, Runnable
 
 if TYPE_CHECKING:
-    from ..inventory import HardwareInfo
+    from ..inventory.hardware_info import HardwareInfo
 
 _BF16_SINCE = (8, 0)
 _FP8_SINCE = (8, 9)
@@ -54,7 +54,7 @@ class NVIDIABackend(TorchBackend):
         return super().load(subject, example_inputs, precision)
 
     def _own_facts(self, found: Any, device_id: int) -> dict[str, Any]:
-        from ..accelerators.nvidia import Nvml
+        from ..inventory.vendors.nvidia import Nvml
 
         capability = (found.major, found.minor)
         nvml = Nvml()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..target_status import TargetStatus, host_status
+from ..inventory.target_status import TargetStatus, host_status
 from ._torch import TorchBackend
 from .base import DeviceInfo
 
 if TYPE_CHECKING:
-    from ..inventory import HardwareInfo
+    from ..inventory.hardware_info import HardwareInfo
 
 
 class AppleBackend(TorchBackend):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..cell import GRAPH_TASK
-from ..own_commands import as_runnable
-from ..target_status import TargetStatus
-from ._openvino_calls import CHOICES
+from ..command_names import as_runnable
+from ..inventory.target_status import TargetStatus
+from ._openvino_model import CHOICES
 from .base import BaseBackend, DeviceInfo, FileSubject, ModelSubject, Runnable
 
 if TYPE_CHECKING:
-    from ..inventory import HardwareInfo
+    from ..inventory.hardware_info import HardwareInfo
     from ..target import Target
     from .base import Inputs
 

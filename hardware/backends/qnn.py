@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..command_names import as_runnable
 from ..evidence.record import Stage
 from ..evidence.versions import SDK_VARIABLE
-from ..own_commands import as_runnable
-from ..target_status import TargetStatus
+from ..inventory.target_status import TargetStatus
 from ..workers import WorkerError
-from ..workers.process import SCRIPTS
-from ._in_worker import OnnxWorkerBackend, reason_of
+from ..workers.worker import SCRIPTS
+from ._worker_backend import OnnxWorkerBackend, reason_of
 from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
-    from ..inventory import HardwareInfo
+    from ..inventory.hardware_info import HardwareInfo
     from ..target import Target
     from .base import Array, Inputs
 

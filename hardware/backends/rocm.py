@@ -6,11 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..target_status import TargetStatus, gpu_status
+from ..inventory.target_status import TargetStatus, gpu_status
 from ._torch import TorchBackend
 
 if TYPE_CHECKING:
-    from ..inventory import HardwareInfo
+    from ..inventory.hardware_info import HardwareInfo
 
 _BF16 = ("gfx908", "gfx90a", "gfx94", "gfx95", "gfx11", "gfx12")
 _FP8 = ("gfx94", "gfx95", "gfx12")

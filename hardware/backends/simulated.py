@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError, did_you_mean, echo
 from ..evidence.versions import FAULT_VARIABLE
+from ..inventory.target_status import TargetStatus
 from ..privateuse1 import install
-from ..target_status import TargetStatus
-from ._ledger import LedgerBackend, LedgerRunnable
+from ._launch_log import LaunchLogBackend, LaunchLogRunnable
 from ._torch import TorchBackend
 from ._trace import PARAMETER_OPERATORS
 from .base import DeviceInfo, ModelSubject
 
 if TYPE_CHECKING:
-    from ..inventory import HardwareInfo
+    from ..inventory.hardware_info import HardwareInfo
 
 FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host")
 
@@ -44,14 +44,14 @@ _SEEDED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class SimulatedFault:
     """One thing that the simulated device does wrong, in one operator (any with parameters where it is empty)."""
 
     kind: str
     operator: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Fault:
+    def parse(cls, text: str) -> SimulatedFault:
         """The fault that `kind[:operator]` or `kind@seed` names. Raises `UsageError`."""
         match = _FAULT.fullmatch(text)
         if match is None or match["kind"] not in FAULT_KINDS:
@@ -75,7 +75,7 @@ class Fault:
 class SimulatedDriver:
     """The device's driver: runs each operator with the host's kernel, and writes down what it launched."""
 
-    def __init__(self, fault: Fault | None) -> None:
+    def __init__(self, fault: SimulatedFault | None) -> None:
         self.fault = fault
         self.ledger: Counter[str] = Counter()
 
@@ -140,7 +140,7 @@ def _spoil(output: Any, kind: str) -> Any:
     return spoiled
 
 
-class SimulatedRunnable(LedgerRunnable):
+class SimulatedRunnable(LaunchLogRunnable):
     """A module on the simulated device."""
 
     backend: SimulatedBackend
@@ -152,7 +152,7 @@ class SimulatedRunnable(LedgerRunnable):
             self.conditions["fault"] = str(backend.driver.fault)
 
 
-class SimulatedBackend(LedgerBackend):
+class SimulatedBackend(LaunchLogBackend):
     """A device of torch's, made in Python from the host's kernels. What passes here proves plumbing, not a device."""
 
     BACKEND_NAME = "simulated"
@@ -173,7 +173,7 @@ class SimulatedBackend(LedgerBackend):
 
     def _setup_environment(self) -> None:
         text = os.environ.get(FAULT_VARIABLE, "")
-        self.driver = SimulatedDriver(Fault.parse(text) if text else None)
+        self.driver = SimulatedDriver(SimulatedFault.parse(text) if text else None)
 
     @property
     def ledger(self) -> Counter[str]:

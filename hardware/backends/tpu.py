@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..accelerators.google import CLOUD, GoogleAccelerators
+from ..command_names import as_runnable
 from ..evidence.record import Stage
+from ..inventory.target_status import TargetStatus, device_names
+from ..inventory.vendors.google import CLOUD, GoogleAccelerators
 from ..machine import LiveMachine, Machine
-from ..own_commands import as_runnable
-from ..target_status import TargetStatus, device_names
 from ..workers import WorkerError
-from ..workers.process import SCRIPTS
-from ._in_worker import WorkerBackend, reason_of
+from ..workers.worker import SCRIPTS
+from ._worker_backend import WorkerBackend, reason_of
 from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
-    from ..inventory import HardwareInfo
+    from ..inventory.hardware_info import HardwareInfo
     from ..target import Target
     from .base import Array, Inputs
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ..evidence.record import Stage
-from ..software_adapters import adapter_conditions, adapter_name, is_software
+from ..software import adapter_conditions, adapter_name, is_software
 from ._web import WebBackend
 from .base import BaseBackend, DeviceInfo, ModelSubject, Unsupported
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..target_status import TargetStatus, gpu_status
+from ..inventory.target_status import TargetStatus, gpu_status
 from ._torch import TorchBackend
 
 if TYPE_CHECKING:
-    from ..inventory import HardwareInfo
+    from ..inventory.hardware_info import HardwareInfo
 
 
 class IntelBackend(TorchBackend):

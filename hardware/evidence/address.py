@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError, echo
-from ..paths import cache_folder
+from ..files import cache_folder
 
 _ADDRESS = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9@._~!$'()*,;=/ +-]*")

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import BrokenInput, OutputError, echo
+from ..files import one_at_a_time, write_whole
 from ..plain_text import size_text
-from ..untrusted import is_plain_file, read_bytes, read_json
-from ..whole_file import one_at_a_time, write_whole
+from ..safe_read import is_plain_file, read_bytes, read_json
 from .address import Address
 from .columns import connected, unusual_paths
 from .compacted import ended_runs

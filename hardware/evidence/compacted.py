@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BrokenInput, OutputError, echo
-from ..untrusted import is_plain_file, opened
-from ..whole_file import one_at_a_time
+from ..files import one_at_a_time
+from ..safe_read import is_plain_file, opened
 from .columns import COLUMNS, LONGEST_LINE, connected, read_raw, unusual_paths
 from .parquet import PARQUET, PARTITION, SUFFIX, compacted_files, examined_in, held, partition_of, quoted
 from .seals import end_of, run_of

@@ -14,7 +14,7 @@ from .record import CheckLine, Line, Outcome, latest_moment
 from .store import Damage
 
 if TYPE_CHECKING:
-    from .table import EvidenceTable
+    from .evidence_table import EvidenceTable
 
 _BEGAN = "(SELECT run_id, min(started_at) AS began FROM runs GROUP BY run_id)"
 

@@ -16,11 +16,12 @@ from ..cell import Cell, parsed
 from ..errors import HwCompatError
 from ..software import is_installed
 from .damage import contradicting_places, damaged_cells, wrong_ids
+from .evidence_table import EvidenceTable, UnusualEvidenceError, as_unicode
 from .record import CheckLine, Line, Origin, Outcome, PlannedCell, RunLine, latest_moment
 from .reduce import (
     SETUP,
     SILENT,
-    Place,
+    LinePlace,
     Plans,
     Reduced,
     alternating_places,
@@ -31,7 +32,6 @@ from .reduce import (
 )
 from .runs import History, history_in
 from .store import BrokenLine, Evidence, read_folder
-from .table import EvidenceTable, UnusualEvidenceError, as_unicode
 
 _TRIES = 5
 _MACHINES = 20
@@ -304,7 +304,7 @@ def latest_results(placed: Iterable[tuple[Reduced, CheckLine]]) -> tuple[CheckLi
     earlier one showed, and of two results of one run the worse one stays. A result on a substitute is replaced by a
     later one that the device itself wrote.
     """
-    places: dict[Place, dict[str, tuple[int, CheckLine]]] = {}
+    places: dict[LinePlace, dict[str, tuple[int, CheckLine]]] = {}
     for number, (row, line) in enumerate(placed):
         own = places.setdefault(row.where, {})
         if is_silent(line) and not all(is_silent(kept) for _, kept in own.values()):

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenInput, HwCompatError, OutputError, echo
+from ..files import write_whole
 from ..plain_text import one_line, size_text
-from ..untrusted import check_depth, finite_number, is_plain_file, no_number, read_bytes, reason_of
-from ..whole_file import write_whole
+from ..safe_read import check_depth, finite_number, is_plain_file, no_number, read_bytes, reason_of
 from .columns import LONGEST_LINE, MOST_BRACKETS
 from .damage import cell_named, contradiction
 from .page_lines import check_page, is_of_page

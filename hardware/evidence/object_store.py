@@ -16,9 +16,9 @@ from typing import Any, BinaryIO
 
 from ..errors import BrokenInput, HwCompatError, OutputError, UsageError, did_you_mean
 from ..plain_text import one_line, size_text
+from ..redaction import redact
 from .address import Address
 from .parquet import PARTITION
-from .redaction import redact
 
 REQUIREMENTS = "requirements-object-storage.txt"
 _OURS = ("s3", "s3a")

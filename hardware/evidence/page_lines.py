@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from ..errors import BrokenInput, echo
-from ..software_adapters import TOLD, adapter_conditions, adapter_name, is_software
+from ..software import TOLD, adapter_conditions, adapter_name, is_software
 from .pages import BUILDS, read_seal
 from .versions import BROWSER_OF_PAGE
 

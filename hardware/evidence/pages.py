@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenInput, OutputError, echo
-from ..untrusted import parsed_json, read_bytes, reason_of
-from ..whole_file import write_whole
+from ..files import write_whole
+from ..safe_read import parsed_json, read_bytes, reason_of
 
 SEAL_VERSION = 2
 SEALS = "pages"

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BrokenInput, OutputError, echo
-from ..paths import cache_folder
+from ..files import cache_folder, write_whole
 from ..plain_text import size_text
-from ..untrusted import is_plain_file, opened
-from ..whole_file import write_whole
+from ..safe_read import is_plain_file, opened
 from .columns import COLUMNS, LONGEST_LINE, connected
 from .seals import Examined, Seal, as_end, examine, run_of
 

@@ -24,8 +24,8 @@ READABLE = (1, 2)
 class Origin(StrEnum):
     """Whose tests a line is of. Only our own compare a model with our reference, and only they measure a level.
 
-    `changed` are our own under a changed condition (`hardware/changes.py`): they say nothing about the cell without
-    it. `imported` are results that somebody else published: they make a level with the basis `imported`.
+    `changed` are our own under a changed condition (`hardware/applied_fix.py`): they say nothing about the cell
+    without it. `imported` are results that somebody else published: they make a level with the basis `imported`.
     """
 
     HWCOMPAT = "hwcompat"

@@ -146,7 +146,7 @@ ORDER BY rank
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class LinePlace:
     """Where a check ran: a later result of the same place replaces an earlier one.
 
     `planned` is False if the run didn't plan the check or its run line is missing: such results are worth less, so
@@ -167,7 +167,7 @@ class Reduced:
 
     place: int | None
     run_id: str
-    where: Place
+    where: LinePlace
     accelerator: str
 
 
@@ -192,7 +192,7 @@ def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
         Reduced(
             place=place if place < _LAST else None,
             run_id=run_id,
-            where=Place(machine=machine, target=target, planned=planned, cell_id=cell_id, check_name=check),
+            where=LinePlace(machine=machine, target=target, planned=planned, cell_id=cell_id, check_name=check),
             accelerator=accelerator,
         )
         for place, run_id, cell_id, check, target, machine, planned, accelerator in rows

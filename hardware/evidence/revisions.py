@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from ..package_files import package_files
+from ..files import package_files
 from ..target import Target
 from .record import PlannedCell
 
@@ -67,7 +67,7 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class RevisionPart:
     """A part of the checking code: its revision, patterns of its files, and the fingerprints declared so far.
 
     A pattern that starts with `!` takes files out again; `*` matches slashes too.
@@ -109,10 +109,10 @@ class Earlier:
 class Revisions:
     """The content of `revisions.toml`."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RevisionPart, ...]
     earlier: tuple[Earlier, ...] = ()
 
-    def part(self, name: str) -> Part | None:
+    def part(self, name: str) -> RevisionPart | None:
         """The part of that name."""
         return next((one for one in self.parts if one.name == name), None)
 
@@ -123,7 +123,7 @@ def load_revisions(path: Path = REVISIONS) -> Revisions:
     plain = tomllib.loads(path.read_text(encoding="utf-8"))
     return Revisions(
         parts=tuple(
-            Part(
+            RevisionPart(
                 name=one["name"],
                 revision=one["revision"],
                 files=tuple(one["files"]),
@@ -334,6 +334,6 @@ def suite_revisions(checks: Sequence[str], versions: Mapping[str, str] | None = 
 
 
 if __name__ == "__main__":
-    from .declare import main
+    from .declare_revisions import main
 
     main()

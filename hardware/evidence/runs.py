@@ -12,15 +12,15 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar, cast
 
+from .evidence_table import EvidenceTable, UnusualEvidenceError
 from .record import CheckLine, Origin, Outcome, RunLine
 from .store import BrokenLine, read_folder
-from .table import EvidenceTable, UnusualEvidenceError
 
 _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tally:
+class OutcomeTally:
     """Whether all results of a run and a cell passed, and whether any failed; the judge says what that proves."""
 
     passed: bool
@@ -77,7 +77,7 @@ class RunEvidence:
         wanted = set(self.runs) if runs is None else set(self.runs).intersection(runs)
         return self._ask(lambda table: self._lines(table, wanted, cells))
 
-    def tallies(self, cells: Collection[str]) -> dict[str, dict[str, Tally]]:
+    def tallies(self, cells: Collection[str]) -> dict[str, dict[str, OutcomeTally]]:
         """Return how the results of some cells came out, by cell and run, without making objects of them."""
         failures = [str(outcome) for outcome in Outcome if outcome.is_failure]
         asked = (
@@ -86,10 +86,10 @@ class RunEvidence:
             "WHERE cell_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY cell_id, run_id"
         )
         rows = self._ask(lambda table: table.connection.execute(asked, [failures, sorted(cells)]).fetchall())
-        found: dict[str, dict[str, Tally]] = {}
+        found: dict[str, dict[str, OutcomeTally]] = {}
         for cell, run_id, passed, failed in rows:
             if run_id in self.runs:
-                found.setdefault(cell, {})[run_id] = Tally(passed=bool(passed), failed=bool(failed))
+                found.setdefault(cell, {})[run_id] = OutcomeTally(passed=bool(passed), failed=bool(failed))
         return found
 
     def _ask(self, question: Callable[[EvidenceTable], _Answer]) -> _Answer:

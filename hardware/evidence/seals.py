@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..untrusted import is_plain_file, opened
+from ..safe_read import is_plain_file, opened
 
 _LONGEST_END = 16 * 1024 * 1024
 _PIECE = 1 << 20

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import BrokenInput, HwCompatError, UsageError
-from ..untrusted import DEEPEST, check_depth, is_plain_file, opened, reason_of
+from ..safe_read import DEEPEST, check_depth, is_plain_file, opened, reason_of
 from .columns import LONGEST_LINE, MOST_BRACKETS, every_column
 from .parquet import compacted_files, examined_in, owned_lines, quoted
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..errors import OutputError
-from ..whole_file import is_in_use, mark_in_use
+from ..files import is_in_use, mark_in_use
+from ..redaction import redact_all
 from .record import EndLine, Line, to_dict
-from .redaction import redact_all
 from .seals import digests
 
 _IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ..model.types import Generation, Inputs
+    from ..model.model_types import Generation, Inputs
 
 FORWARD = "openvino_model.xml"
 ENCODER = "openvino_prompt_encoder_model.xml"

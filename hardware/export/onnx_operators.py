@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .operators import counts_of, difference_of, is_among, set_by_choice, substituted, unfold_from_the_front
+from .openvino_operators import counts_of, difference_of, is_among, set_by_choice, substituted, unfold_from_the_front
 
 if TYPE_CHECKING:
     import torch

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
-from ..model.types import Unsupported
-from .decoding import compute_call, decoder_of, grown_axes, recorded_calls, tensors_in
+from ..model.model_types import Unsupported
+from .convert_model import Compute, Tensors, by_position
+from .decoding_graphs import compute_call, decoder_of, grown_axes, recorded_calls, tensors_in
 from .exported import PROMPT, STEP
 from .traceable import traceable_parts
-from .tracing import Compute, Tensors, by_position
 
 if TYPE_CHECKING:
     import torch
@@ -119,7 +119,7 @@ def export_function(
 def _hold_against(got: Tensors, want: Tensors) -> None:
     """Raises `Unsupported` where a program gives other numbers than the module."""
     from ..compare import compare
-    from ..model.tensors import to_arrays
+    from ..model.calls import to_arrays
 
     half = any(str(one.dtype) == "torch.bfloat16" for one in want.values())
     comparison = compare(to_arrays(got), to_arrays(want))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from .types import Array
+    from .model_types import Array
 
 _OF_LAYERS = ("hidden_states", "attentions", "past_key_values", "router_logits", "mems")
 """Tuples with an entry for each layer that stand beside a model's results."""

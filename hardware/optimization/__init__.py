@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .levels import OptimizationLevel
+from .optimization_steps import OptimizationLevel, OptimizationResult
 from .optimizers import (
     AMDOptimizer,
     AppleOptimizer,
@@ -12,7 +12,6 @@ from .optimizers import (
     NVIDIAOptimizer,
     optimizer_for,
 )
-from .result import OptimizationResult
 
 __all__ = [
     "AMDOptimizer",

@@ -6,26 +6,25 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .changes import Change, together
-from .result import OptimizationResult, Step
-from .timing import FASTER, ROUNDS, WORTH_KEEPING, Timing, clock_of, compared
+from .call_timing import FASTER, ROUNDS, WORTH_KEEPING, Timing, clock_of, compared
+from .optimization_steps import ModuleChange, OptimizationResult, OptimizationStep, together
 
 if TYPE_CHECKING:
-    from .levels import OptimizationLevel
-    from .passes import ForwardPass
-    from .strategies import Setting, Strategy
+    from .optimization_steps import OptimizationLevel
+    from .sample_passes import ForwardPass
+    from .strategies import Strategy, StrategySetting
 
 
-class Run:
+class OptimizationRun:
     """What is in force, what was measured, and what there is to warn of. `measured` is None where nothing can be."""
 
-    def __init__(self, setting: Setting, level: OptimizationLevel, measured: ForwardPass | None) -> None:
+    def __init__(self, setting: StrategySetting, level: OptimizationLevel, measured: ForwardPass | None) -> None:
         self.speedups: dict[str, float] = {}
         self._setting = setting
         self._level = level
         self._pass = measured
-        self._applied: list[tuple[Strategy, Change]] = []
-        self._steps: list[Step] = []
+        self._applied: list[tuple[Strategy, ModuleChange]] = []
+        self._steps: list[OptimizationStep] = []
         self._warnings: list[str] = []
         self._metrics: dict[str, float] = {}
         self._success = True
@@ -48,7 +47,7 @@ class Run:
                 self.warn(f"{one.name}: {why}")
                 return
         started = time.perf_counter()
-        done: list[tuple[Strategy, Change]] = []
+        done: list[tuple[Strategy, ModuleChange]] = []
         measured: dict[str, float] = {}
         try:
             self._measure_before()
@@ -67,7 +66,7 @@ class Run:
             self._applied += done
             self._error = measured.get("max_rel_error")
         seconds = time.perf_counter() - started
-        self._steps.append(Step(name=name, kept=not why, reason=why, seconds=seconds, measured=measured))
+        self._steps.append(OptimizationStep(name=name, kept=not why, reason=why, seconds=seconds, measured=measured))
 
     def conclude(self) -> None:
         """Measure all that was kept once more against the module as it came; take it back where it isn't faster."""
@@ -106,7 +105,7 @@ class Run:
         if self._before is None and self._pass is not None:
             self._before, self._kept_bytes = self._pass.outputs(), self._pass.kept_bytes()
 
-    def _judged(self, done: Sequence[tuple[Strategy, Change]], measured: dict[str, float]) -> str:
+    def _judged(self, done: Sequence[tuple[Strategy, ModuleChange]], measured: dict[str, float]) -> str:
         """Why these steps aren't worth keeping; the empty string where they are, or where nothing can be measured."""
         from ..compare import compare
 

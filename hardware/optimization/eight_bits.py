@@ -7,10 +7,9 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..own_commands import as_runnable
-from .changes import Change, replaced
-from .levels import OptimizationLevel
-from .strategies import Setting, Strategy
+from ..command_names import as_runnable
+from .optimization_steps import ModuleChange, OptimizationLevel, replaced
+from .strategies import Strategy, StrategySetting
 
 if TYPE_CHECKING:
     import torch
@@ -175,14 +174,14 @@ class EightBits(Strategy):
     kind: ClassVar[str]
     """What tells a module that is made so, as in `kinds_of`."""
 
-    def obstacle(self, setting: Setting) -> str:
+    def obstacle(self, setting: StrategySetting) -> str:
         if why := self._missing(setting):
             return why
         if kinds_of(setting.model):
             return "its linear layers are in 8 bits already"
         return "" if products(setting.model) else "it has no linear layers"
 
-    def _missing(self, setting: Setting) -> str:
+    def _missing(self, setting: StrategySetting) -> str:
         """Why the kernels aren't here; the empty string where they are."""
         raise NotImplementedError
 
@@ -197,7 +196,7 @@ class Int8Kernels(EightBits):
     kind = "Int8Linear"
     description = "oneDNN's int8 kernels for the host: weights of linear layers, and activations while it runs"
 
-    def _missing(self, setting: Setting) -> str:
+    def _missing(self, setting: StrategySetting) -> str:
         import torch
 
         if setting.device.type != "cpu":
@@ -206,7 +205,7 @@ class Int8Kernels(EightBits):
             return "this build of torch has no int8 kernels"
         return ""
 
-    def apply(self, setting: Setting) -> Change:
+    def apply(self, setting: StrategySetting) -> ModuleChange:
         return replaced(
             setting.model,
             {name: _int8_linear()(*product) for name, product in products(setting.model).items()},
@@ -222,7 +221,7 @@ class Float8(EightBits):
     limit = FLOAT8_LIMIT
     compiled_only = True
 
-    def obstacle(self, setting: Setting) -> str:
+    def obstacle(self, setting: StrategySetting) -> str:
         import torch
 
         if why := super().obstacle(setting):
@@ -232,11 +231,11 @@ class Float8(EightBits):
             return "its weights are in no precision that float8 products give"
         return ""
 
-    def _missing(self, setting: Setting) -> str:
+    def _missing(self, setting: StrategySetting) -> str:
         dtype = float8_of(setting.device)
         return dtype if isinstance(dtype, str) else ""
 
-    def apply(self, setting: Setting) -> Change:
+    def apply(self, setting: StrategySetting) -> ModuleChange:
         dtype = float8_of(setting.device)
         if isinstance(dtype, str):
             raise ValueError(dtype)
@@ -251,7 +250,7 @@ class Int8(EightBits):
     description = "torchao: weights of linear layers in int8, activations made so while it runs"
     compiled_only = True
 
-    def obstacle(self, setting: Setting) -> str:
+    def obstacle(self, setting: StrategySetting) -> str:
         import torch
 
         if why := super().obstacle(setting):
@@ -259,7 +258,7 @@ class Int8(EightBits):
         linear = any(type(module) is torch.nn.Linear for module in setting.model.modules())
         return "" if linear else "it has no linear layers that torchao knows"
 
-    def _missing(self, setting: Setting) -> str:
+    def _missing(self, setting: StrategySetting) -> str:
         import importlib.util
 
         if importlib.util.find_spec("torchao") is None:
@@ -268,7 +267,7 @@ class Int8(EightBits):
             return f"torchao has no int8 kernels for {setting.device.type}"
         return ""
 
-    def apply(self, setting: Setting) -> Change:
+    def apply(self, setting: StrategySetting) -> ModuleChange:
         import torch
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
@@ -285,4 +284,4 @@ class Int8(EightBits):
             put(before)
             raise
         after = [module.weight for module in layers]
-        return Change(on=lambda: put(after), off=lambda: put(before))
+        return ModuleChange(on=lambda: put(after), off=lambda: put(before))

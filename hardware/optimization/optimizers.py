@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError, did_you_mean, echo
-from .attempts import Run
+from .attempts import OptimizationRun
 from .eight_bits import Float8, Int8, Int8Kernels
-from .levels import OptimizationLevel
-from .passes import ForwardPass, TrainingStep
-from .result import OptimizationResult
+from .optimization_steps import OptimizationLevel, OptimizationResult
+from .sample_passes import ForwardPass, TrainingStep
 from .strategies import (
     ChannelsLast,
     Compiled,
@@ -19,8 +18,8 @@ from .strategies import (
     FoldedBatchNorms,
     GradientCheckpointing,
     MixedPrecision,
-    Setting,
     Strategy,
+    StrategySetting,
     TrainingPrecision,
 )
 
@@ -103,9 +102,9 @@ class BaseOptimizer:
             return model, OptimizationResult(success=True, model=model, level=level)
         sample, why = _usable_sample(model.eval(), sample_input, self.device)
         model.train(training)
-        setting = Setting(model=model, device=self.device, sample=sample, dtype=dtype)
+        setting = StrategySetting(model=model, device=self.device, sample=sample, dtype=dtype)
         measured = TrainingStep(setting) if training else ForwardPass(setting)
-        run = Run(setting, level, None if why else measured)
+        run = OptimizationRun(setting, level, None if why else measured)
         if why:
             run.warn(f"{'not measured' if training else 'left alone: nothing can be measured'}, since {why}")
         if training or not why:

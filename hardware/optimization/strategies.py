@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .changes import Change, replaced
-from .levels import OptimizationLevel
+from .optimization_steps import ModuleChange, OptimizationLevel, replaced
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +27,7 @@ HALF_LIMIT = 8e-2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class StrategySetting:
     """What is optimised: the module on its device, and a sample of its inputs by name where there is one."""
 
     model: torch.nn.Module
@@ -58,11 +57,11 @@ class Strategy:
         """The level that brings it, and those above."""
         return tuple(level for level in OptimizationLevel if level.rank >= self.level.rank)
 
-    def obstacle(self, setting: Setting) -> str:
+    def obstacle(self, setting: StrategySetting) -> str:
         """Why it isn't done here; the empty string where it can be."""
         raise NotImplementedError
 
-    def apply(self, setting: Setting) -> Change:
+    def apply(self, setting: StrategySetting) -> ModuleChange:
         """Do it, in place. Raises whatever the library does, and then leaves the module as it was.
 
         What was on before is on again when the change is turned off; nothing is made anew when it is turned on.
@@ -93,14 +92,14 @@ class MixedPrecision(Strategy):
     level = OptimizationLevel.O1
     limit = HALF_LIMIT
 
-    def obstacle(self, setting: Setting) -> str:
+    def obstacle(self, setting: StrategySetting) -> str:
         if setting.dtype is not None and setting.dtype.itemsize > 2:
             return f"{str(setting.dtype).removeprefix('torch.')} was asked for"
         if any(p.is_floating_point() and p.dtype.itemsize < 4 for p in setting.model.parameters()):
             return "its weights are in half precision already"
         return "" if _half(setting.device) else f"this {setting.device.type} doesn't compute in half precision"
 
-    def apply(self, setting: Setting) -> Change:
+    def apply(self, setting: StrategySetting) -> ModuleChange:
         import torch
 
         dtype = setting.dtype or _half(setting.device)
@@ -117,7 +116,7 @@ class MixedPrecision(Strategy):
                 model.forward = before
 
         on()
-        return Change(on=on, off=off)
+        return ModuleChange(on=on, off=off)
 
     def is_applied(self, model: torch.nn.Module) -> bool:
         return hasattr(vars(model).get("forward"), "_hwcompat_autocast")
@@ -128,7 +127,7 @@ class TrainingPrecision(MixedPrecision):
 
     training = True
 
-    def obstacle(self, setting: Setting) -> str:
+    def obstacle(self, setting: StrategySetting) -> str:
         import torch
 
         if why := super().obstacle(setting):
@@ -145,14 +144,14 @@ class ChannelsLast(Strategy):
     description = "channels-last memory for models with convolutions over images"
     level = OptimizationLevel.O1
 
-    def obstacle(self, setting: Setting) -> str:
+    def obstacle(self, setting: StrategySetting) -> str:
         import torch
 
         if not any(isinstance(module, torch.nn.Conv2d) for module in setting.model.modules()):
             return "it has no convolutions over images"
         return ""
 
-    def apply(self, setting: Setting) -> Change:
+    def apply(self, setting: StrategySetting) -> ModuleChange:
         import torch
 
         def pictures_last(module: Any, args: Any, kwargs: Any) -> Any:
@@ -177,7 +176,7 @@ class ChannelsLast(Strategy):
                 _lay_out(setting.model, torch.contiguous_format)
 
         on()
-        return Change(on=on, off=off)
+        return ModuleChange(on=on, off=off)
 
     def is_applied(self, model: torch.nn.Module) -> bool:
         import torch
@@ -202,7 +201,7 @@ class FoldedBatchNorms(Strategy):
     description = "batch normalisations folded into the convolutions whose outputs they alone take"
     level = OptimizationLevel.O1
 
-    def obstacle(self, setting: Setting) -> str:
+    def obstacle(self, setting: StrategySetting) -> str:
         import torch
 
         if not any(isinstance(module, torch.nn.BatchNorm2d) for module in setting.model.modules()):
@@ -211,7 +210,7 @@ class FoldedBatchNorms(Strategy):
             return "no batch normalisation is all that takes a convolution's output"
         return ""
 
-    def apply(self, setting: Setting) -> Change:
+    def apply(self, setting: StrategySetting) -> ModuleChange:
         return folded(setting.model, foldable_pairs(setting.model, setting.sample, self.limit))
 
     def is_applied(self, model: torch.nn.Module) -> bool:
@@ -226,7 +225,7 @@ class Compiled(Strategy):
     level = OptimizationLevel.O2
     mode: ClassVar[str] = "default"
 
-    def obstacle(self, setting: Setting) -> str:
+    def obstacle(self, setting: StrategySetting) -> str:
         import torch
 
         if setting.device.type not in ("cpu", "cuda", "xpu", "mps"):
@@ -237,7 +236,7 @@ class Compiled(Strategy):
             return "torch.compile needs a C++ compiler, and there is none"
         return ""
 
-    def apply(self, setting: Setting) -> Change:
+    def apply(self, setting: StrategySetting) -> ModuleChange:
         model = setting.model
         model.compile(mode=self.mode)
         compiled = model._compiled_call_impl
@@ -245,7 +244,7 @@ class Compiled(Strategy):
         def switch(call: Any) -> None:
             model._compiled_call_impl = call
 
-        return Change(on=lambda: switch(compiled), off=lambda: switch(None))
+        return ModuleChange(on=lambda: switch(compiled), off=lambda: switch(None))
 
     def is_applied(self, model: torch.nn.Module) -> bool:
         return model._compiled_call_impl is not None
@@ -269,17 +268,17 @@ class GradientCheckpointing(Strategy):
     training = True
     speeds_up = False
 
-    def obstacle(self, setting: Setting) -> str:
+    def obstacle(self, setting: StrategySetting) -> str:
         if not getattr(setting.model, "supports_gradient_checkpointing", False):
             return "its class doesn't support it"
         return ""
 
-    def apply(self, setting: Setting) -> Change:
+    def apply(self, setting: StrategySetting) -> ModuleChange:
         def on() -> None:
             setting.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
         on()
-        return Change(on=on, off=setting.model.gradient_checkpointing_disable)
+        return ModuleChange(on=on, off=setting.model.gradient_checkpointing_disable)
 
     def is_applied(self, model: torch.nn.Module) -> bool:
         return bool(getattr(model, "is_gradient_checkpointing", False))
@@ -321,8 +320,8 @@ def outputs_of(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> An
     """The outputs of a pass over a sample, as arrays by name."""
     import torch
 
+    from ..model.calls import to_arrays
     from ..model.outputs import results
-    from ..model.tensors import to_arrays
 
     with torch.no_grad():
         return to_arrays(results(model(**sample)))
@@ -357,7 +356,7 @@ def _handed_over(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> 
     return [pair for pair in pairs if all(runs[name] == 1 for name in pair)]
 
 
-def folded(model: torch.nn.Module, pairs: list[Pair]) -> Change:
+def folded(model: torch.nn.Module, pairs: list[Pair]) -> ModuleChange:
     """Fold each pair in place: the convolution gets the scale and shift of the normalisation, which does nothing."""
     import torch
     from torch.nn.utils.fusion import fuse_conv_bn_eval

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..applied_fix import current_changes
 from ..backends.base import Execution, Generation, Runnable
-from ..changes import current_changes
 from .measurement import NotApplicable
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 from ..cell import Cell
 from ..checkpoint_config import hash_of_config, read_config, settings_of
 from ..errors import BrokenInput, ModelMissing, ModelRefused, echo
-from ..untrusted import check_not_sparse, is_folder, is_plain_file, opened, read_bytes, read_json, reason_of
-from .widened import copy_over
+from ..safe_read import check_not_sparse, is_folder, is_plain_file, opened, read_bytes, read_json, reason_of
+from .widened_weights import copy_over
 
 if TYPE_CHECKING:
     import torch

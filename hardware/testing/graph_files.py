@@ -13,7 +13,7 @@ from ..compare import Array
 from ..errors import BrokenInput, ModelMissing, echo
 from ..evidence.record import Stage
 from ..output_masks import masks_of
-from ..untrusted import is_folder
+from ..safe_read import is_folder
 from .checkpoints import CHECKPOINTS_VARIABLE, places_of
 from .graph_reference import GraphReference, OnnxReference
 from .graph_weights import graph_hash

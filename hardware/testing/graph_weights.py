@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenInput, echo
-from ..untrusted import check_not_sparse, is_inside, is_plain_file, opened
+from ..safe_read import check_not_sparse, is_inside, is_plain_file, opened
 
 
 def graph_hash(file: Path) -> str:

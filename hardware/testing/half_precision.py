@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ..backends._torch import loss_gradients
 from ..backends.base import STEPS, Generation
 from ..compare import Array, Comparison, compare, compare_gradients, is_whole
-from ..model.calls import forward, in_dtype, torch_dtype
-from ..model.decoding import greedy
-from ..model.tensors import to_arrays, to_tensors
-from .choices import Choice, choices_of_whole_passes, hold_choices, undecided
+from ..model.calls import forward, in_dtype, to_arrays, to_tensors, torch_dtype
+from ..model.greedy_decoding import greedy
 from .measurement import Outputs
 from .reference import (
     as_reference,
@@ -30,6 +28,7 @@ from .reference import (
     float64_outputs,
     with_eager_experts,
 )
+from .router_choices import RouterChoice, choices_of_whole_passes, hold_choices, undecided
 from .tolerances import rounding
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class HalfPrecision:
     # Passes without the target
 
     def _explain(
-        self, choices: Sequence[Choice], exact: Callable[[Any], Any], narrow: Callable[[Any], Any]
+        self, choices: Sequence[RouterChoice], exact: Callable[[Any], Any], narrow: Callable[[Any], Any]
     ) -> Explained | None:
         """None if rounding doesn't explain the choices, or if such a pass can't be made. `exact` runs a model in
         float64, `narrow` one in the precision."""
@@ -124,7 +123,7 @@ class HalfPrecision:
         return self._explain(got.choices, lambda model: float64_outputs(model, got.inputs), rounded)
 
     def explains_generation(
-        self, inputs: Mapping[str, Array], choices: Sequence[Choice], generated: Generation
+        self, inputs: Mapping[str, Array], choices: Sequence[RouterChoice], generated: Generation
     ) -> bool:
         """Decode without a cache the tokens that the target chose, and say whether rounding explains them."""
         rows = len(generated.tokens)
@@ -174,7 +173,7 @@ class HalfPrecision:
         self,
         got: Mapping[str, Array],
         inputs: Mapping[str, Array],
-        choices: Sequence[Choice],
+        choices: Sequence[RouterChoice],
         masked_by: Mapping[str, str],
         *,
         training: bool,

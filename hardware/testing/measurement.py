@@ -12,7 +12,7 @@ import numpy as np
 from ..backends.base import Execution
 from ..compare import Array, Comparison, is_whole, not_finite, others, scale_of
 from ..evidence.record import Stage
-from .choices import Choice
+from .router_choices import RouterChoice
 
 
 class Ambiguous(Exception):
@@ -32,7 +32,7 @@ class Outputs:
     masks: Mapping[str, Array]
     inputs: Mapping[str, Array]
     watched: Mapping[str, Array] | None = None
-    choices: Sequence[Choice] = ()
+    choices: Sequence[RouterChoice] = ()
     """Those that the target made by its largest scores, if they were observed."""
 
     @property
@@ -120,3 +120,10 @@ def _shaken(inputs: Mapping[str, Array], size: float, seed: int) -> dict[str, Ar
         else array
         for name, array in inputs.items()
     }
+
+
+active = False
+
+keeps_references = True
+"""Whether references that are computed in this process may be kept for later runs. Not in plain pytest, where a
+conftest.py or a plugin may have changed modules in memory, and not beside a suite that was edited."""

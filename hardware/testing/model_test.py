@@ -14,21 +14,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ..applied_fix import current_changes
 from ..backends.base import BaseBackend, Execution, ModelSubject, Runnable, Unsupported
 from ..backends.factory import get_backend
 from ..cell import Cell
-from ..changes import current_changes
 from ..compare import Array, Comparison, compare
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage, Subject
+from ..files import cache_folder
 from ..output_masks import masks_of
-from ..paths import cache_folder
 from ..target import Target
-from . import recording, reference
+from . import measurement, reference
+from .capability_checks import CapabilityChecks
 from .changed_model import load, with_attention
-from .choices import Choice
 from .half_precision import HalfPrecision
-from .loud_weights import fill
 from .measurement import (
     Ambiguous,
     Measurement,
@@ -38,15 +37,16 @@ from .measurement import (
     comparison_of,
     with_whole_numbers_of,
 )
-from .more_checks import MoreChecks
-from .passes import WatchedPasses
+from .router_choices import RouterChoice
+from .seeded_weights import fill
 from .tolerances import NO_CONDITIONS, tolerance_for
+from .watched_passes import WatchedPasses
 
 if TYPE_CHECKING:
     import torch
 
 
-class ModelTest(MoreChecks):
+class ModelTest(CapabilityChecks):
     """One cell under test, used as a context manager by a suite's `case` fixture.
 
     `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
@@ -97,7 +97,7 @@ class ModelTest(MoreChecks):
         self._load_failure: tuple[Exception, Stage] | None = None
         self._passes = WatchedPasses()
         self._conditions_of_check: dict[str, str] = {}
-        self._choices_of_tokens: Sequence[Choice] = ()
+        self._choices_of_tokens: Sequence[RouterChoice] = ()
         self._gradient_count = 0
         self._gradient_norm = 0.0
 
@@ -117,18 +117,18 @@ class ModelTest(MoreChecks):
         reason = backend.unavailable()
         if not reason:
             return backend, ""
-        if not recording.active:
+        if not measurement.active:
             raise BackendUnavailable(
                 f"{self.requested_target} isn't here, and nothing would say so",
                 why=reason,
-                fix="Load hardware.testing.plugin in this folder's conftest.py: it marks what ran elsewhere.",
+                fix="Load hardware.testing.pytest_plugin in this folder's conftest.py: it marks what ran elsewhere.",
             )
         return get_backend("cpu"), reason
 
     @cached_property
     def requested_target(self) -> Target:
         """The target of the cell, with the device's index where the user named one."""
-        from .devices import requested_device
+        from .pytest_environment import requested_device
 
         return requested_device(self.cell.target)
 
@@ -264,7 +264,7 @@ class ModelTest(MoreChecks):
         arrays = store.get(self._identity, inputs)
         if arrays is None:
             arrays = reference.float64_outputs(self._reference_model, inputs)
-            if recording.keeps_references:
+            if measurement.keeps_references:
                 store.put(self._identity, inputs, arrays)
         return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs), inputs=inputs)
 

@@ -6,6 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
 
+from ..target import Target
+
 REWRITERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 """Variables by which a shell that once ran other tests would deselect or rewrite ours."""
 
@@ -41,3 +43,15 @@ def _set(values: Mapping[str, str | None]) -> None:
 def shielded() -> contextlib.AbstractContextManager[None]:
     """Run pytest in this process, which goes on with other work afterwards, in such an environment."""
     return environment_with({**dict.fromkeys(REWRITERS), AUTOLOAD: "1"})
+
+
+DEVICES_VARIABLE = "HWCOMPAT_DEVICES"
+
+
+def requested_device(target: Target) -> Target:
+    """`target` with the index that `HWCOMPAT_DEVICES` (`cuda:1,openvino:GPU.1`) names for its kind."""
+    for text in filter(None, os.environ.get(DEVICES_VARIABLE, "").split(",")):
+        named = Target.parse(text.strip())
+        if named.kind == target.kind:
+            return named
+    return target

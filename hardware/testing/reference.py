@@ -21,13 +21,12 @@ import numpy as np
 from ..backends._torch import loss_gradients
 from ..backends.base import Generation
 from ..compare import ReferenceNotFinite, is_meant
-from ..model.calls import forward
-from ..model.decoding import greedy
-from ..model.tensors import to_arrays, to_tensors
-from ..whole_file import write_whole
+from ..files import write_whole
+from ..model.calls import forward, to_arrays, to_tensors
+from ..model.greedy_decoding import greedy
 from .attributes import attributes_of
 from .checkpoints import revision_of
-from .widened import widen
+from .widened_weights import widen
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +38,8 @@ _LIBRARIES = frozenset({"torch", "transformers", "diffusers", __name__.partition
 """Packages of which only the files count that are named here or that hold a module's class: they are large, and what
 is loaded of them differs from process to process."""
 _OWN_SOURCES = (
-    *("backends/_torch.py", "model/calls.py", "model/tensors.py", "model/outputs.py", "model/decoding.py"),
-    *("testing/reference.py", "testing/widened.py"),
+    *("backends/_torch.py", "model/calls.py", "model/outputs.py", "model/greedy_decoding.py"),
+    *("testing/reference.py", "testing/widened_weights.py"),
 )
 """What makes outputs of a model and arrays of those, below our package."""
 _SHARED_SOURCES = {

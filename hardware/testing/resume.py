@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..evidence.latest import missing_since
-from ..evidence.modeling import modeling_moved
+from ..evidence.modeling_files import modeling_moved
 from ..evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine
-from ..evidence.redaction import redact
 from ..evidence.store import Evidence, read_folder, read_run
 from ..evidence.versions import expiry_reasons, modified_for
 from ..evidence.writer import EvidenceWriter
-from .devices import requested_device
+from ..redaction import redact
+from .pytest_environment import requested_device
 from .suite_file import SuiteFile
 
 _ISOLATED = "process"

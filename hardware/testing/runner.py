@@ -19,17 +19,17 @@ from ..evidence.error_types import current_name
 from ..evidence.record import CheckLine, Outcome, RunLine, Stage
 from ..evidence.store import lines_by_cell, read_file, read_run
 from ..evidence.writer import EvidenceWriter
-from ..system.cpu import usable_cores
+from ..inventory.system.processor import usable_cores
 from ..target import Target
-from .child import ChildTask
+from .check_lines import DISK_FULL, is_full_disk, line_for
+from .child_watch import ChildEnding, ChildWatch, wait_for_any
 from .device_state import DeviceState, Probe, Probed
-from .devices import requested_device
-from .lines import DISK_FULL, is_full_disk, line_for
 from .progress import Progress
-from .schedule import Group, groups_of, next_group, threads_for
+from .pytest_environment import requested_device
+from .schedule import SuiteGroup, groups_of, next_group, threads_for
+from .suite_child import ChildTask
 from .suite_file import SuiteFile
 from .warm import may_fork, warm_up
-from .watch import Ending, Watch, wait_for_any
 
 _MEMORY_SHARE = 0.9
 _LOOK_S = 0.05
@@ -57,7 +57,7 @@ class Limits:
 
 def default_memory_limit() -> int:
     """Nine tenths of what is available now, in bytes; 0, no limit, where nothing tells."""
-    from ..system.memory import read_memory
+    from ..inventory.system.main_memory import read_memory
 
     return int((read_memory().available_bytes or 0) * _MEMORY_SHARE)
 
@@ -164,9 +164,9 @@ def _interruptions_held() -> Iterator[None]:
 class _Working:
     """A group at work: its child, and the probe of the device on which a suite of it broke down, if one did."""
 
-    group: Group
-    watch: Watch
-    broke: Ending | None = None
+    group: SuiteGroup
+    watch: ChildWatch
+    broke: ChildEnding | None = None
     probe: Probe | None = None
 
 
@@ -213,14 +213,14 @@ class _Loop:
                 with _interruptions_held():
                     self.working.append(_Working(group=group, watch=self._start(group)))
 
-    def _without_lost(self, group: Group) -> Group:
+    def _without_lost(self, group: SuiteGroup) -> SuiteGroup:
         for suite in group.suites:
             if suite.cell.target in self.lost:
                 why = f"the device was lost in an earlier suite: {self.lost[suite.cell.target]}"
                 self._tell(suite, close(suite, [], self.writer, "device_lost", why))
         return replace(group, suites=tuple(one for one in group.suites if one.cell.target not in self.lost))
 
-    def _start(self, group: Group) -> Watch:
+    def _start(self, group: SuiteGroup) -> ChildWatch:
         self.started += 1
         task = replace(
             self.task,
@@ -228,7 +228,7 @@ class _Loop:
             hashes=tuple(suite.suite_hash for suite in group.suites),
             log=f"{self.task.log}{os.sep}{self.started}-",
         )
-        return Watch(
+        return ChildWatch(
             task,
             fork=group.fork,
             timeouts_s=[self.limits.timeout_of(suite) for suite in group.suites],
@@ -250,7 +250,7 @@ class _Loop:
             else:
                 self._account(one, ending, _WELL)
 
-    def _end(self, one: _Working, ending: Ending, device: Probed) -> None:
+    def _end(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
         """Account for the last suite of a child that is gone; what it left of its group gets a new child, next."""
         self._account(one, ending, device)
         if device.state is DeviceState.LOST:
@@ -259,7 +259,7 @@ class _Loop:
             self.waiting.insert(0, replace(one.group, suites=left))
         self.working.remove(one)
 
-    def _account(self, one: _Working, ending: Ending, device: Probed) -> None:
+    def _account(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
         suite = one.group.suites[ending.number]
         selected = bool(self.task.pytest_arguments)
         lines = account_for(suite, one.watch.pid, ending, device, self.writer, selected=selected)
@@ -275,7 +275,7 @@ class _Loop:
 def account_for(
     suite: SuiteFile,
     pid: int,
-    ending: Ending,
+    ending: ChildEnding,
     device: Probed,
     writer: EvidenceWriter,
     *,
@@ -302,7 +302,7 @@ def account_for(
 
 
 def _victim(
-    suite: SuiteFile, lines: Sequence[CheckLine], ending: Ending, device: Probed, writer: EvidenceWriter
+    suite: SuiteFile, lines: Sequence[CheckLine], ending: ChildEnding, device: Probed, writer: EvidenceWriter
 ) -> CheckLine:
     """Write the line of the check that a child was at when it broke down.
 

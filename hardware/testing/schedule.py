@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..backends.factory import backend_class
-from ..system.cpu import usable_cores
+from ..inventory.system.processor import usable_cores
 from ..target import Target
 from .suite_file import SuiteFile
 
@@ -16,7 +16,7 @@ REAL_WEIGHTS = "real weights"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class SuiteGroup:
     """Suites that one child runs, in this order. `places` can take one child at a time each."""
 
     suites: tuple[SuiteFile, ...]
@@ -24,7 +24,7 @@ class Group:
     places: frozenset[str]
 
 
-def groups_of(suites: Sequence[SuiteFile], forkable: Collection[Target]) -> list[Group]:
+def groups_of(suites: Sequence[SuiteFile], forkable: Collection[Target]) -> list[SuiteGroup]:
     """The suites in the order in which their first ones stand; those of one checkpoint are one group.
 
     Weights are then opened once. `forkable` are the targets whose children may be forked; a group is forked whole
@@ -34,7 +34,9 @@ def groups_of(suites: Sequence[SuiteFile], forkable: Collection[Target]) -> list
     for suite in suites:
         fork = suite.cell.target in forkable
         found.setdefault((suite.model_revision or str(suite.path), fork), []).append(suite)
-    return [Group(suites=tuple(members), fork=fork, places=_places(members)) for (_, fork), members in found.items()]
+    return [
+        SuiteGroup(suites=tuple(members), fork=fork, places=_places(members)) for (_, fork), members in found.items()
+    ]
 
 
 def _places(suites: Sequence[SuiteFile]) -> frozenset[str]:
@@ -47,7 +49,7 @@ def _is_shared(target: Target) -> bool:
     return backend_class(target.name).is_shared(target)
 
 
-def next_group(waiting: Sequence[Group], taken: Collection[str]) -> int | None:
+def next_group(waiting: Sequence[SuiteGroup], taken: Collection[str]) -> int | None:
     """The place in line of the first group whose places are all free; None where none is."""
     for number, group in enumerate(waiting):
         if group.places.isdisjoint(taken):

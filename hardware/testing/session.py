@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..changes import current_changes
-from ..detection import HardwareInfo
+from ..applied_fix import current_changes
+from ..detect import HardwareInfo
 from ..errors import NothingMatched, OutputError
 from ..evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine
 from ..evidence.versions import versions_of

@@ -11,10 +11,10 @@ from typing import Any
 
 from ..cell import Cell
 from ..errors import BrokenInput, HwCompatError
-from ..evidence.modeling import modeling_fingerprint
+from ..evidence.modeling_files import modeling_fingerprint
 from ..evidence.record import PlannedCell
 from ..evidence.revisions import suite_revisions
-from ..untrusted import read_bytes, reason_of
+from ..safe_read import read_bytes, reason_of
 
 STAMP = "# generated: sha256 "
 """How the last line of a suite begins: the hash of all before it follows, so that an edit is seen."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..backends.factory import backend_class, class_of
 from ..errors import BrokenInput, HwCompatError
-from ..garbage import uncollected
+from ..gc_control import uncollected
 from ..process import Forked
 from ..target import Target
 from .checkpoints import named_folders, weights_hash
@@ -78,7 +78,7 @@ def _no_driver_asked() -> Iterator[None]:
 
 def _import_all(suites: Sequence[SuiteFile]) -> None:
     """What runs suites, their targets' runtimes and their models' modules."""
-    names = {"torch", "transformers", "hardware.testing.plugin", "safetensors.numpy"}
+    names = {"torch", "transformers", "hardware.testing.pytest_plugin", "safetensors.numpy"}
     for target in {suite.cell.target for suite in suites}:
         with suppress(HwCompatError):  # the suite itself will say what the target lacks
             class_of(target)(target)  # sets what its runtime reads when it is imported

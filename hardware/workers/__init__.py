@@ -2,7 +2,7 @@
 outputs.npz and execution.json."""
 
 from .environments import Browser, Environment, environment_of, environment_versions, web_folder, without_browser
-from .process import Worker, WorkerDied, WorkerError, WorkerTimeout
+from .worker import Worker, WorkerDied, WorkerError, WorkerTimeout
 
 __all__ = [
     "Browser",

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..own_commands import as_runnable
+from ..command_names import as_runnable
+from ..safe_read import is_plain_file
 from ..software import package_versions
-from ..untrusted import is_plain_file
 
 _ROOT = Path(__file__).parents[2]
 _FILE = Path(__file__).with_name("environments.toml")

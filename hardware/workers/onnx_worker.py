@@ -191,7 +191,7 @@ def quantise(*, model: str, inputs: list[str], quantised: str) -> dict[str, Any]
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent))
-    importlib.import_module("serving").serve(
+    importlib.import_module("serve").serve(
         {
             "describe": describe,
             "run": run,

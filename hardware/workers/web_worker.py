@@ -145,6 +145,6 @@ def run(
 if __name__ == "__main__":
     sys.path.append(str(_HERE))
     try:
-        importlib.import_module("serving").serve({"describe": describe, "run": run})
+        importlib.import_module("serve").serve({"describe": describe, "run": run})
     finally:
         _open.close()

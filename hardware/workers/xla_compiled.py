@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Compiled:
+class XlaExecutable:
     """An executable of XLA, and what it says of itself."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:

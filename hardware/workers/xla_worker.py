@@ -101,7 +101,7 @@ def _computes(node: Any) -> bool:
     return not node.target._schema.name.split("::")[-1].startswith(_ASSERTIONS)
 
 
-class Program:
+class LoweredProgram:
     """A program of torch.export as a function of JAX: `compute(states, arguments)` gives the outputs in order."""
 
     def __init__(self, file: str) -> None:
@@ -203,7 +203,7 @@ def _interpreter(module: Any) -> Any:
 
 
 class Saved:
-    """A StableHLO file with its weights, as `Program` gives them."""
+    """A StableHLO file with its weights, as `LoweredProgram` gives them."""
 
     def __init__(self, folder: str) -> None:
         export = importlib.import_module("jax.export")
@@ -233,7 +233,7 @@ class Saved:
 
 @functools.cache
 def _program(path: str) -> Any:
-    return Saved(path) if Path(path).is_dir() else Program(path)
+    return Saved(path) if Path(path).is_dir() else LoweredProgram(path)
 
 
 @functools.cache
@@ -254,7 +254,7 @@ def _shapes(arguments: Any) -> tuple[Any, ...]:
 def _once(path: str, what: str, function: Any, *arguments: Any) -> Any:
     key = (path, what, _shapes(arguments))
     if key not in _compiled:
-        _compiled[key] = importlib.import_module("xla_compiled").Compiled(function, *arguments)
+        _compiled[key] = importlib.import_module("xla_compiled").XlaExecutable(function, *arguments)
     return _compiled[key]
 
 
@@ -345,4 +345,4 @@ def save(*, platform: str, program: str, inputs: str, folder: str, lower_for: li
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent))
-    importlib.import_module("serving").serve({"describe": describe, "run": run, "gradients": gradients, "save": save})
+    importlib.import_module("serve").serve({"describe": describe, "run": run, "gradients": gradients, "save": save})

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from generators.compatibility.run_summary import RunSummary, State, is_to_come
-from hardware.comparison import Difference, compare_inventories
+from generators.compatibility.run_summary import RunState, RunSummary, is_to_come
 from hardware.evidence.record import EDITED, CheckLine, RunLine, Subject
 from hardware.evidence.versions import ABSENT, comparable_versions
+from hardware.inventory_diff import Difference, compare_inventories
 from hardware.inventory_file import inventory_problem
 
 from ..text import json_values
@@ -290,7 +290,7 @@ def same_conditions(one: RunSummary, history: Sequence[RunSummary], hardware: Ha
 def alternation(now: RunSummary, history: Sequence[RunSummary], hardware: Hardware) -> tuple[RunSummary, ...]:
     """The runs of a cell among which it was green, failed and green again or the other way round, though nothing
     differs between them; none where it isn't flaky."""
-    decided = [one for one in same_conditions(now, history, hardware) if one.state is not State.UNKNOWN]
+    decided = [one for one in same_conditions(now, history, hardware) if one.state is not RunState.UNKNOWN]
     switches = sum(one.state is not other.state for one, other in itertools.pairwise(decided))
     return tuple(decided) if switches >= 2 else ()
 
@@ -321,7 +321,7 @@ def _latencies(check: str, side: Sequence[RunSummary]) -> list[float]:
     found: list[tuple[tuple[object, ...], float]] = []
     for one in side:
         line = one.checks.get(check)
-        if line is not None and line.latency_ms is not None and one.state is State.GREEN and one.run.jobs == 1:
+        if line is not None and line.latency_ms is not None and one.state is RunState.GREEN and one.run.jobs == 1:
             found.append(((line.batch, line.sequence_length), line.latency_ms))
     return [took for shape, took in found if shape == found[-1][0]][-MEASUREMENTS:]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from generators.compatibility.verdict import Level
 
-from ..finding import Finding, Severity, State
-from ..places import place_of
+from ..finding import Finding, FindingState, Severity
 from ..report import Report
+from ..source_places import place_of
 from ..text import markdown, plain_paragraphs, working
-from .base import Format
+from . import Format
 from .markdown import cells_table, counts_line, finding_section, measured_line
 
 LARGEST_SUMMARY = 1024 * 1024
@@ -85,7 +85,7 @@ def github_annotations(report: Report) -> str:
     The last place of a level is taken by how many more there are. Findings that a baseline knows have no annotation.
     """
     against = report.baseline
-    findings = [f for f in report.findings if against is None or against.state(f) is not State.KNOWN]
+    findings = [f for f in report.findings if against is None or against.state(f) is not FindingState.KNOWN]
     lines = []
     for command in dict.fromkeys(_COMMANDS.values()):
         own = [finding for finding in findings if _COMMANDS[finding.severity] == command]

@@ -12,10 +12,10 @@ from typing import Any
 from hardware.plain_text import json_text
 
 from ..finding import Finding, Severity
-from ..places import fingerprints, place_of
 from ..report import Report
+from ..source_places import fingerprints, place_of
 from ..text import plain_paragraphs
-from .base import Format
+from . import Format
 
 _SEVERITIES = {
     Severity.CRITICAL: "blocker",

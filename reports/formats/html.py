@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.rules import load_rules
 from hardware.evidence.record import EDITED, Outcome
 
-from ..facts import error_text, machine_facts, run_facts
-from ..finding import Comparison, Finding, Severity
+from ..fact_labels import error_text, machine_facts, run_facts
+from ..finding import Finding, FindingComparison, Severity
 from ..html import charts, report_view
 from ..html.matrix_html import SCRIPTS as MATRIX_SCRIPTS
 from ..html.matrix_html import VIEWS, matrix_view
 from ..html.page import SHOWN, PagedList, fragments, packed, paged, render_page
-from ..second_opinion import HEADINGS, second_opinion_rows
-from .base import Format
+from ..reference_tests import HEADINGS, second_opinion_rows
+from . import Format
 
 if TYPE_CHECKING:
     from ..report import Report
@@ -101,7 +101,7 @@ def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str
     }
 
 
-def _cards(findings: Sequence[Finding], against: Comparison | None) -> PagedList:
+def _cards(findings: Sequence[Finding], against: FindingComparison | None) -> PagedList:
     drawn = fragments("finding.html.j2", "finding", findings, against=against, shown=report_view)
     return paged(drawn, report_view.index(findings), size=50)
 

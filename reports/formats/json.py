@@ -9,11 +9,11 @@ from hardware.evidence.record import plain
 from hardware.plain_text import json_text
 
 from ..finding import SCHEMA, SCHEMA_VERSION
-from ..kept import schema_of
+from ..reason_text import with_texts
+from ..reference_tests import second_opinion_object
 from ..report import Report
-from ..second_opinion import second_opinion_object
-from ..wording import with_texts
-from .base import Format
+from ..saved_reports import schema_of
+from . import Format
 
 
 @functools.cache

@@ -15,13 +15,13 @@ from hardware.evidence.record import EDITED, CheckLine, Outcome
 from hardware.evidence.store import lines_by_cell
 from hardware.plain_text import one_line
 
-from ..cells import CellReport
-from ..diagnosis import error_types, own_frames
+from ..cell_report import CellReport
+from ..diagnose import error_types, own_frames
 from ..finding import Finding, Severity, count
+from ..reason_text import explained
 from ..report import Report
 from ..text import moment_in_utc, printable
-from ..wording import explained
-from .base import Format
+from . import Format
 
 _OTHER_SUITE = "findings"
 _LONGEST = 600

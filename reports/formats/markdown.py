@@ -7,24 +7,24 @@ from collections.abc import Iterator, Sequence
 from hardware.evidence.record import RunLine
 from hardware.plain_text import one_line
 
-from ..cells import CellReport
-from ..facts import Facts, cell_facts, error_text, run_facts
-from ..finding import Comparison, Finding, Severity, State
+from ..cell_report import CellReport
+from ..fact_labels import Facts, cell_facts, error_text, run_facts
+from ..finding import Finding, FindingComparison, FindingState, Severity
 from ..project import project_markdown
+from ..reason_text import explained
+from ..reference_tests import second_opinion_markdown
 from ..report import Report
-from ..second_opinion import second_opinion_markdown
 from ..stack import STACK_COMPONENT
 from ..text import advice_markdown, code, escaped_table, fenced, listed, markdown, markdown_table
-from ..wording import explained
-from .base import Format
+from . import Format
 
 _TRACEBACK_LINES = 25
 _SHOWN_CELLS = 10
 _SHOWN_GONE = 20
 _STATES = {
-    State.NEW: "the baseline has no such finding",
-    State.WORSE: "graver, or in cells or checks in which the baseline hasn't got it",
-    State.KNOWN: "the baseline has it; it doesn't count for the exit code",
+    FindingState.NEW: "the baseline has no such finding",
+    FindingState.WORSE: "graver, or in cells or checks in which the baseline hasn't got it",
+    FindingState.KNOWN: "the baseline has it; it doesn't count for the exit code",
 }
 
 
@@ -80,7 +80,7 @@ def measured_line(report: Report) -> str:
     return f"Checks: {len(report.checks)} in {cells} cells ({outcomes}). Models tested: {models}."
 
 
-def _baseline_section(baseline: Comparison) -> str:
+def _baseline_section(baseline: FindingComparison) -> str:
     lines = [f"- {state}: {text}" for state, text in _STATES.items()]
     head = f"## Against {markdown(baseline.name)}\n\n{baseline.summary}, since {markdown(baseline.timestamp)} UTC."
     gone = [
@@ -112,7 +112,7 @@ def _findings_table(findings: Sequence[Finding], report: Report) -> str:
     return "## Findings\n\n" + markdown_table(headings, rows)
 
 
-def finding_section(finding: Finding, against: Comparison | None = None, *, traceback: bool = True) -> str:
+def finding_section(finding: Finding, against: FindingComparison | None = None, *, traceback: bool = True) -> str:
     """One finding: what and where, its cells and checks, what to do, and the end of its traceback."""
     facts = [
         *([f"- against the baseline: {against.state(finding)}"] if against else []),

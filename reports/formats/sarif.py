@@ -17,12 +17,12 @@ from urllib.parse import quote
 from hardware.evidence.versions import RELEASE
 from hardware.plain_text import json_text
 
-from ..diagnosis import error_types
-from ..finding import Finding, Severity, State
-from ..places import fingerprints, line_of, place_of
+from ..diagnose import error_types
+from ..finding import Finding, FindingState, Severity
 from ..report import Report
+from ..source_places import fingerprints, line_of, place_of
 from ..text import moment_in_utc, plain_paragraphs
-from .base import Format
+from . import Format
 
 MOST_RESULTS = 5_000
 """GitHub shows so many results of a run, the worst ones, and refuses more than 25,000."""
@@ -40,7 +40,7 @@ _LEVELS = {
     Severity.WARNING: "warning",
     Severity.INFO: "note",
 }
-_STATES = {State.NEW: "new", State.WORSE: "updated", State.KNOWN: "unchanged"}
+_STATES = {FindingState.NEW: "new", FindingState.WORSE: "updated", FindingState.KNOWN: "unchanged"}
 _READ_BY_PEOPLE = 500
 _ROOT = "%SRCROOT%"
 _NO_FILE = "HWCOMPAT"

@@ -25,7 +25,7 @@ _NAMED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class ChartSpan:
     """From the least to the largest of some figures, with their median: places from 0 to 100, and words.
 
     `beyond` says that the largest is more than is allowed.
@@ -61,7 +61,7 @@ def _of_limit(share: float) -> float:
 LIMIT = round(_STRIP * _DECADES_BELOW / (_DECADES_BELOW + _DECADES_ABOVE), 1)
 
 
-def error_spans(checks: Iterable[CheckLine]) -> list[Span]:
+def error_spans(checks: Iterable[CheckLine]) -> list[ChartSpan]:
     """How near to its tolerance each check came, over all cells."""
     shares: dict[str, list[float]] = {}
     for line in checks:
@@ -78,7 +78,7 @@ def _share_words(share: float) -> str:
     return f"{share * 100:.2g} %" if share <= 1.0 else f"{share:.3g} times" if math.isfinite(share) else "not finite"
 
 
-def duration_spans(checks: Iterable[CheckLine]) -> list[Span]:
+def duration_spans(checks: Iterable[CheckLine]) -> list[ChartSpan]:
     """How long each check took, over all cells in which something ran."""
     seconds: dict[str, list[float]] = {}
     for line in checks:
@@ -102,11 +102,11 @@ def _span(
     words: Callable[[float], str],
     *,
     beyond: bool = False,
-) -> Span:
+) -> ChartSpan:
     told = (min(values), statistics.median(values), max(values))
     low, middle, high = map(place, told)
     shown = tuple(map(words, told))
-    return Span(name=name, low=low, middle=middle, high=high, number=len(values), words=shown, beyond=beyond)
+    return ChartSpan(name=name, low=low, middle=middle, high=high, number=len(values), words=shown, beyond=beyond)
 
 
 def moved(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:

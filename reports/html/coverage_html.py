@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..coverage.facts import VIEWS, Result, Standing, TypeFacts
-from ..coverage.report import CoverageReport
-from ..coverage.view import details, summary, title
+from ..coverage.coverage_facts import VIEWS, Result, Standing, TypeFacts
+from ..coverage.coverage_report import CoverageReport
+from ..coverage.coverage_view import details, summary, title
 from .page import render_page
 
 _SCRIPTS = ("filter.js",)

@@ -11,7 +11,7 @@ from generators.compatibility.matrix import PLURALS
 from generators.compatibility.rules import RuleSet, load_rules
 from generators.compatibility.verdict import Basis, Level
 
-from ..wording import texts_of
+from ..reason_text import texts_of
 from .page import render_page
 
 VIEWS = ("family", "architecture", "accelerator", "machine", "model")

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from hardware.plain_text import size_text
 
+from ..reason_text import explained_dict, texts_of
 from ..text import moment_in_utc, printable, working
-from ..wording import explained_dict, texts_of
 
 if TYPE_CHECKING:
     import jinja2

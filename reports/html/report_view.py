@@ -10,12 +10,12 @@ from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine
 from hardware.evidence.store import lines_by_cell
 
-from ..cells import CellReport
-from ..diagnosis import command_again, error_types
-from ..facts import Facts, cell_facts
+from ..cell_report import CellReport
+from ..diagnose import command_again, error_types
+from ..fact_labels import Facts, cell_facts
 from ..finding import Finding
+from ..reason_text import explained
 from ..report import Report
-from ..wording import explained
 from .charts import Fared, past_of
 from .page import moment
 

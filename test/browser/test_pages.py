@@ -16,9 +16,9 @@ from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.workers.browsers import QUIET
-from reports.cells import CellReport
-from reports.coverage.facts import Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
-from reports.coverage.report import CoverageReport
+from reports.cell_report import CellReport
+from reports.coverage.coverage_facts import Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
+from reports.coverage.coverage_report import CoverageReport
 from reports.formats import report_text
 from reports.html.coverage_html import coverage_html
 from reports.html.matrix_html import matrix_html

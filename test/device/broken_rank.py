@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from hwcompat.plugins.placement.mesh import execute
 from hwcompat.plugins.placement.mesh import rank as ranks
-from hwcompat.plugins.placement.mesh import running
-from hwcompat.plugins.placement.mesh.building import built
-from hwcompat.plugins.placement.mesh.stage import Stage
+from hwcompat.plugins.placement.mesh.mesh_model import built
+from hwcompat.plugins.placement.mesh.pipeline_stage import PipelineStage
 
 Fault = Callable[[ranks.MeshJob, ranks.MeshCase, int, Any], Any]
 _whole_run = ranks.run_case
@@ -64,12 +64,12 @@ def swapped_shard(job: Any, case: Any, rank: int, mesh: Any) -> Any:
 
 def skipped_stage(job: Any, case: Any, rank: int, mesh: Any) -> Any:
     """The second stage hands on what it was sent."""
-    right = Stage._run
+    right = PipelineStage._run
 
-    def wrong(self: Stage, *hidden: Any, **inputs: Any) -> Any:
+    def wrong(self: PipelineStage, *hidden: Any, **inputs: Any) -> Any:
         return hidden[0] * 1.0 if mesh.get_coordinate()[0] == 1 else right(self, *hidden, **inputs)
 
-    return mock.patch.object(Stage, "_run", wrong)
+    return mock.patch.object(PipelineStage, "_run", wrong)
 
 
 def whole_model(job: Any, case: Any, rank: int, mesh: Any) -> Any:
@@ -102,12 +102,12 @@ def gradients_alone(job: Any, case: Any, rank: int, mesh: Any) -> Any:
 
 def one_share_for_all(job: Any, case: Any, rank: int, mesh: Any) -> Any:
     """Every copy computes the first share of the batch."""
-    right = running.to_tensors
+    right = execute.to_tensors
 
     def wrong(arrays: Any, device: Any, dtype: Any) -> Any:
         return {name: one.roll(-1, 0) if rank else one for name, one in right(arrays, device, dtype).items()}
 
-    return mock.patch.object(running, "to_tensors", wrong)
+    return mock.patch.object(execute, "to_tensors", wrong)
 
 
 def dies(job: Any, case: Any, rank: int, mesh: Any) -> Any:
@@ -130,14 +130,14 @@ def hangs(job: Any, case: Any, rank: int, mesh: Any) -> Any:
 
 
 def _at_forward(rank: int, act: Callable[[], None]) -> Any:
-    right = running.Runner._forward
+    right = execute.RankRunner._forward
 
     def wrong(self: Any) -> Any:
         if rank == 1:
             act()
         return right(self)
 
-    return mock.patch.object(running.Runner, "_forward", wrong)
+    return mock.patch.object(execute.RankRunner, "_forward", wrong)
 
 
 FAULTS: dict[str, Fault] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import REPOSITORY, CommandLine, Ran
 
-from generators.models.libraries import installed_diffusers
+from generators.models.model_libraries import installed_diffusers
 from hardware.evidence.record import Outcome
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ import torch
 from command_line import CommandLine
 from onnx import numpy_helper
 
-from generators.derivation.graph_file import derive_graph
-from generators.models.given import draw_inputs
+from generators.models.given_recipe import draw_inputs
+from generators.recipes.graph_file import derive_graph
 from hardware.backends.base import FileSubject
 from hardware.backends.factory import get_backend
 from hardware.cell import model_of_weights

@@ -10,10 +10,9 @@ import jsonschema
 import pytest
 from command_line import CommandLine, Ran, together
 
-from hardware.detection import probe_apart
-from hwcompat.plugins.stress import child
-from hwcompat.plugins.stress.child import SUSTAINED, StressOptions, stress_ram, sustain
-from hwcompat.plugins.stress.devices import TorchDevice
+from hardware.detect import probe_apart
+from hwcompat.plugins.stress import stress_child
+from hwcompat.plugins.stress.load_devices import TorchDevice
 from hwcompat.plugins.stress.loads import (
     KERNELS,
     Copy,
@@ -25,6 +24,7 @@ from hwcompat.plugins.stress.loads import (
     require_full_float32,
     suitable,
 )
+from hwcompat.plugins.stress.stress_child import SUSTAINED, StressOptions, stress_ram, sustain
 
 pytestmark = pytest.mark.slow
 
@@ -189,7 +189,7 @@ def test_a_copy_on_a_device_is_checked() -> None:
 
 
 def test_main_memory_is_loaded_with_four_kernels_triad_sustained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "stream_bytes", lambda caches, free: (2**22, ""))
+    monkeypatch.setattr(stress_child, "stream_bytes", lambda caches, free: (2**22, ""))
     said: list[dict[str, Any]] = []
     task = StressOptions(target="ram", warmup_s=0.05, duration_s=0.3)
     stress_ram(task, lambda event, **values: said.append({"event": event, **values}))

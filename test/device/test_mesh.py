@@ -18,7 +18,7 @@ from command_line import REPOSITORY, CommandLine
 
 from generators.models.inputs import make_inputs
 from hwcompat.plugins.placement.mesh.axes import Split
-from hwcompat.plugins.placement.mesh.case import (
+from hwcompat.plugins.placement.mesh.mesh_case import (
     GRADIENTS,
     HEARD,
     HELD,
@@ -30,7 +30,7 @@ from hwcompat.plugins.placement.mesh.case import (
     MeshModel,
     MeshResult,
 )
-from hwcompat.plugins.placement.mesh.check import check_mesh
+from hwcompat.plugins.placement.mesh.mesh_check import check_mesh
 
 pytestmark = pytest.mark.slow
 
@@ -256,7 +256,7 @@ def test_ranks_end_with_whoever_started_them(command_line: CommandLine, tmp_path
             ranks = [
                 one
                 for one in children
-                if {"hwcompat.plugins.placement.mesh.rank", "hwcompat.plugins.placement.mesh.building"}
+                if {"hwcompat.plugins.placement.mesh.rank", "hwcompat.plugins.placement.mesh.mesh_model"}
                 & {*one.cmdline()}
             ]
         time.sleep(0.1)

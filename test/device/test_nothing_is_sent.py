@@ -16,8 +16,8 @@ from command_line import REPOSITORY, CommandLine, Ran
 import run_test_generation
 from hardware.__main__ import main as hardware_command
 from hardware.backends.factory import get_backend
-from hardware.export.onnx import missing_packages
-from reports.request import with_options
+from hardware.export.onnx_export import missing_packages
+from reports.report_request import with_options
 
 pytestmark = pytest.mark.slow
 

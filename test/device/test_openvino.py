@@ -146,7 +146,7 @@ def test_the_proof_sees_every_graph_of_a_split_model(tmp_path: Path, monkeypatch
     import transformers
 
     from hardware.backends.factory import get_backend
-    from hardware.testing.loud_weights import fill
+    from hardware.testing.seeded_weights import fill
 
     monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "vocab_size": 64}
@@ -170,7 +170,7 @@ def test_int8_weights_are_in_the_graphs_and_products_in_float32(
     import transformers
 
     from hardware.backends.factory import get_backend
-    from hardware.testing.loud_weights import fill
+    from hardware.testing.seeded_weights import fill
 
     monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}

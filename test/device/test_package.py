@@ -19,9 +19,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from benchmarks.dependencies import requirement_files, requirements_in
+from hardware.command_names import SCRIPTS
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.versions import RELEASE
-from hardware.own_commands import SCRIPTS
 
 pytestmark = pytest.mark.slow
 
@@ -156,7 +156,7 @@ def test_what_was_installed_is_of_the_same_version_and_makes_the_same_suites(ins
     code = (
         "import json, sys\n"
         "from hardware.evidence.revisions import checker_versions\n"
-        "from hardware.own_commands import is_installed\n"
+        "from hardware.command_names import is_installed\n"
         "print(json.dumps([dict(checker_versions()), is_installed(), sys.path]))\n"
     )
     done = installed.python("-c", code)

@@ -17,7 +17,7 @@ from hardware.backends import qnn
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
-from hardware.export.onnx import missing_packages
+from hardware.export.onnx_export import missing_packages
 from hardware.workers import environment_of
 
 REASON = environment_of("qnn").reason or missing_packages()

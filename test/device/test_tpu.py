@@ -181,7 +181,7 @@ def test_a_callback_into_torch_is_seen_though_the_numbers_are_right(
 
 BROKEN_LOADS = """
 import json
-from hwcompat.plugins.stress.devices import PjrtDevice
+from hwcompat.plugins.stress.load_devices import PjrtDevice
 from hwcompat.plugins.stress.loads import Copy, Products, WrongResult
 
 def raises(call):

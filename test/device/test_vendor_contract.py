@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import REPOSITORY
 
-from hardware.accelerators import VENDORS
+from hardware.inventory.vendors import VENDORS
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +123,7 @@ def test_a_vendor_that_breaks_the_contract_fails_where_it_breaks_it(broken: Path
 
 
 def test_it_can_be_asked_from_another_folder(plugin: Path, tmp_path: Path) -> None:
-    words = ["pytest", "-q", "-p", "no:cacheprovider", "-p", "hardware.testing.contract.options", "--pyargs"]
+    words = ["pytest", "-q", "-p", "no:cacheprovider", "-p", "hardware.testing.contract.contract_options", "--pyargs"]
     ran = run([*words, "hardware.testing.contract", "--accelerator", "mychip"], tmp_path, plugin)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

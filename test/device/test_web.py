@@ -22,7 +22,7 @@ from hardware.backends._web_placement import WHOLE
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
-from hardware.export.onnx import missing_packages
+from hardware.export.onnx_export import missing_packages
 from hardware.known_answer import agrees
 
 

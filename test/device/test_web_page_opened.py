@@ -25,7 +25,7 @@ from command_line import REPOSITORY, CommandLine, Ran
 
 from hardware.backends.factory import get_backend
 from hardware.evidence.pages import SEALS, keep_seal, seal_text
-from hardware.export.onnx import missing_packages
+from hardware.export.onnx_export import missing_packages
 from hardware.workers import environment_of
 
 ENVIRONMENT = environment_of("webgpu")

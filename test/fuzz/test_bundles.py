@@ -17,9 +17,9 @@ from readers import check_terminal
 from watched import Opened, Sentinel, Surroundings, command_of, door, limited, refused_or
 
 from generators.suites.bundle import write_bundle
-from generators.suites.files import state_of, write_suite
+from generators.suites.suite_files import state_of, write_suite
 from hardware.errors import UsageError
-from hardware.testing.bundle import SUITES, chosen, main, read_bundle
+from hardware.testing.bundle_runner import SUITES, chosen, main, read_bundle
 from hardware.testing.suite_file import read_suite
 
 CELL = "bert/fill-mask/cpu/float32"

@@ -14,9 +14,9 @@ import pytest
 from hostile import TRAPS, Hostile, draws
 from watched import Opened, Sentinel, Surroundings, limited, refused_or
 
-from generators.derivation.memory.asked import weights_of_another
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import classify
+from generators.recipes.memory.memory_request import weights_of_another
 from hardware.errors import BrokenInput
 from hardware.testing.checkpoints import weight_files, weights_hash
 

@@ -13,19 +13,19 @@ from hostile import Hostile, draws
 from readers import check_terminal
 from watched import Sentinel, Surroundings, command_of, door, refused_or
 
+from hardware.applied_fix import VARIABLE as CHANGES
+from hardware.applied_fix import current_changes, refuse_changes
 from hardware.backends.simulated import SimulatedBackend
-from hardware.changes import VARIABLE as CHANGES
-from hardware.changes import current_changes, refuse_changes
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.versions import FAULT_VARIABLE
-from hardware.paths import CACHE_VARIABLE, cache_folder
+from hardware.files import CACHE_VARIABLE, cache_folder
 from hardware.target import Target
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE, checkpoint_folder, named_folders
-from hardware.testing.devices import DEVICES_VARIABLE, requested_device
 from hardware.testing.graph_files import graph_file
+from hardware.testing.pytest_environment import DEVICES_VARIABLE, requested_device
 from hardware.testing.schedule import threads_for
 from hardware.workers import environment_of, environment_versions
-from reports.anonymous import KEY_VARIABLE, Pseudonyms
+from reports.pseudonyms import KEY_VARIABLE, Pseudonyms
 
 CELL = "mine/fill-mask/cpu/float32"
 
@@ -108,7 +108,7 @@ def test_nothing_is_imported_from_the_folder_that_a_command_is_given_in(
     place: Path, sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hardware.basic_detection import _asked_torch
-    from hwcompat.plugins.triage.remedies.trying import child_environment, run_child
+    from hwcompat.plugins.triage.remedies.try_remedies import child_environment, run_child
 
     monkeypatch.chdir(place)
     for name in ("torch", "numpy", "json", "transformers", "hardware", "generators", "click", "jinja2"):

@@ -14,7 +14,7 @@ from hostile import TRAPS, Hostile, draws
 from onnx import TensorProto, helper, numpy_helper
 from watched import Broke, Opened, Sentinel, Surroundings, limited, refused_or
 
-from generators.derivation.graph_file import derive_graph
+from generators.recipes.graph_file import derive_graph
 from hardware.errors import BrokenInput, ModelError
 from hardware.testing.graph_weights import graph_hash, weight_files
 

@@ -21,19 +21,19 @@ from watched import Broke, Sentinel, limited, refused_or
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from hardware.errors import BrokenInput
-from hardware.evidence import kept
+from hardware.evidence import kept_evidence
 from hardware.evidence import parquet as reading_parquet
 from hardware.evidence.compacted import compact
-from hardware.evidence.kept import read_kept
+from hardware.evidence.kept_evidence import read_kept
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 from hardware.plain_text import json_text
-from hwcompat.plugins.stress.page import stress_html
-from hwcompat.plugins.stress.report import load_stress, stress_markdown
+from hwcompat.plugins.stress.stress_page import stress_html
+from hwcompat.plugins.stress.stress_report import load_stress, stress_markdown
 from reports.baseline import compare, read_baseline
-from reports.coverage.facts import Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
-from reports.coverage.report import CoverageReport, coverage_json, read_report
-from reports.coverage.view import coverage_markdown, coverage_text
+from reports.coverage.coverage_facts import Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
+from reports.coverage.coverage_report import CoverageReport, coverage_json, read_report
+from reports.coverage.coverage_view import coverage_markdown, coverage_text
 from reports.formats import report_text
 from reports.html.coverage_html import coverage_html
 from reports.matrix_changes import changes_text, compare_matrix
@@ -255,7 +255,7 @@ def test_packed_evidence_is_unpacked_as_far_as_it_may_be(fuzz: Any, place: Path,
 
 
 def test_a_gzip_bomb_is_left_where_it_grows_too_large(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "_LARGEST", 20 << 20)
+    monkeypatch.setattr(kept_evidence, "_LARGEST", 20 << 20)
     path = place / "cpu.jsonl.gz"
     line = json.dumps(files()[1][1][0]).encode() + b"\n"
     for bomb in (b" " * 100_000_000, line * 100_000):

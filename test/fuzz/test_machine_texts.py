@@ -12,13 +12,13 @@ import jsonschema
 import pytest
 from hypothesis import strategies as st
 
-from hardware.detection import HardwareInfo
-from hardware.listing import list_text
-from hardware.machine import Reading
+from hardware.detect import HardwareInfo
+from hardware.inventory.system.main_memory import read_memory
+from hardware.inventory.system.processor import read_cpu
+from hardware.inventory.system.storage import read_storage
+from hardware.inventory_text import list_text
+from hardware.machine import SourceReading
 from hardware.recording import ReplayedMachine
-from hardware.system.cpu import read_cpu
-from hardware.system.memory import read_memory
-from hardware.system.storage import read_storage
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "hardware" / "schemas" / "inventory.json").read_text())
@@ -100,11 +100,11 @@ class Mutated(ReplayedMachine):
         said = super().link(path)
         return None if said is None else self._changed(path, said)
 
-    def run(self, *words: str, accept: int = 0) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
         told = super().run(*words, accept=accept)
         if told.value is None:
             return told
-        return Reading(value=self._changed(words[-1], told.value))
+        return SourceReading(value=self._changed(words[-1], told.value))
 
 
 @pytest.mark.fuzz(30)

@@ -12,11 +12,11 @@ from hostile import Hostile, draws
 from readers import check_terminal
 from watched import Opened, Sentinel, Surroundings, command_of, door, limited, refused_or
 
-from generators.chosen import choose_models, list_entries
+from generators.chosen_models import choose_models, list_entries
+from generators.model_profile import checkpoint_slug
 from generators.models.classifier import classify, classify_model, classify_or_guess, kind_of
-from generators.profile import checkpoint_slug
 from hardware.cell import Cell
-from hardware.cells import Shard, choose_cells
+from hardware.cell_selection import Shard, choose_cells
 from hardware.target import Target
 
 BASES = ("bert", "google-bert/bert-base-uncased", "./my-checkpoint", "my.module:factory", "model.onnx", "CON", "a/b")

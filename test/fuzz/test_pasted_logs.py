@@ -11,12 +11,12 @@ from hostile import Hostile, draws
 from readers import check_json, check_markdown
 from watched import Sentinel, command_of, door, limited
 
-from hardware.evidence.redaction import redact
 from hardware.recording import without_identity
+from hardware.redaction import redact
 from hwcompat.plugins.triage.repro_text import plain
 from reports.diagnose_command import diagnosis_json, diagnosis_markdown
-from reports.diagnosing import diagnose_text
-from reports.identifying import error_types, identify, patterns
+from reports.diagnose_text import diagnose_text
+from reports.error_patterns import error_types, identify, patterns
 
 LOG = """Traceback (most recent call last):
   File "/home/somebody/model.py", line 3, in forward

@@ -14,10 +14,10 @@ from watched import Sentinel, Surroundings, limited, refused_or
 
 from generators.compatibility.verdict import Level
 from generators.project.lock import update_expected
-from generators.project.planning import _located
-from generators.project.reading import read_project
-from generators.project.table import positions
-from hardware.untrusted import parsed_toml
+from generators.project.project_plan import _located
+from generators.project.project_reader import read_project
+from generators.project.toml_table import positions
+from hardware.safe_read import parsed_toml
 
 WHOLE = """
 schema_version = 1

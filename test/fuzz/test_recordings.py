@@ -16,16 +16,16 @@ from readers import check_json, check_markdown, check_terminal
 from rich.console import Console
 from watched import Sentinel, Surroundings, limited, refused_or
 
-from hardware.commands import as_json
-from hardware.comparison import comparison_text
-from hardware.detection import detect, targets
-from hardware.doctor.diagnosis import diagnose_machine, diagnosis_text
-from hardware.doctor.remedies import kinds_of
-from hardware.listing import list_text
+from hardware.detect import detect, targets
+from hardware.doctor.hardware_diagnosis import diagnose_machine, diagnosis_text
+from hardware.doctor.hardware_remedies import kinds_of
+from hardware.hardware_commands import as_json
+from hardware.inventory.system.processor_telemetry import CpuTelemetry
+from hardware.inventory.telemetry import DeviceSample, HostSample, Sample
+from hardware.inventory_diff import comparison_text
+from hardware.inventory_text import list_text
 from hardware.machine import LiveMachine
-from hardware.recording import INDEX, Recorder, ReplayedMachine
-from hardware.sampling import DeviceSample, HostSample, Sample
-from hardware.system.cpu_telemetry import CpuTelemetry
+from hardware.recording import INDEX, MachineRecorder, ReplayedMachine
 from hwcompat.plugins.stress.monitor import View
 
 ROOT = Path(__file__).parents[2]
@@ -139,7 +139,7 @@ class Climbing(LiveMachine):
 
 def test_recording_writes_below_its_folder_alone(place: Path) -> None:
     around = Surroundings(place.parent, place)
-    recorder = Recorder(Climbing())
+    recorder = MachineRecorder(Climbing())
     for path in ("/sys/fs/cgroup/../../../../../escaped", "/../../../escaped", "/proc/cpuinfo", "/a/../../../../b\n"):
         recorder.text(path)
     written = recorder.write(place)
@@ -179,7 +179,7 @@ def test_the_live_view_shows_names_as_text(fuzz: Any, sentinel: Sentinel) -> Non
 
 @pytest.mark.fuzz(60)
 def test_what_differs_between_machines_is_text(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
-    from hardware.comparison import compare_inventories
+    from hardware.inventory_diff import compare_inventories
     from hardware.inventory_file import load_inventory
 
     whole = json.loads(list_text(detect(ReplayedMachine(SMALL)), "json"))

@@ -25,11 +25,11 @@ from readers import (
 )
 from watched import Sentinel, command_of, door, refused_or
 
-from generators.compatibility.calibration.scoring import score
-from generators.compatibility.judged import judged_of
 from generators.compatibility.matrix import build_matrix
+from generators.compatibility.prediction_scores import score
 from generators.compatibility.rules import load_rules
-from hardware.detection import HardwareInfo, detect
+from generators.compatibility.verdict_cache import judged_of
+from hardware.detect import HardwareInfo, detect
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import Evidence, read_folder
 from hardware.recording import ReplayedMachine
@@ -37,17 +37,17 @@ from hardware.target import Target
 from hwcompat.plugins.study.backlog import backlog
 from hwcompat.plugins.study.backlog_command import backlog_json, backlog_markdown, backlog_text
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
-from reports.anonymous import Pseudonyms
-from reports.comparison.text import FORMATS as OF_COMPARISONS
+from reports.comparison.comparison_text import FORMATS as OF_COMPARISONS
 from reports.delivery import pseudonyms_for
 from reports.finding import SCHEMA
 from reports.formats import FORMATS, report_text
 from reports.formats.github import MOST_ANNOTATIONS
 from reports.html.matrix_html import matrix_html
-from reports.kept import schema_of
 from reports.matrix_text import FORMATS as OF_MATRICES
 from reports.matrix_text import VIEWS, matrix_text
+from reports.pseudonyms import Pseudonyms
 from reports.reporter import HardwareCompatibilityReporter
+from reports.saved_reports import schema_of
 
 ROOT = Path(__file__).parents[2]
 SHAPE = ("kind", "schema_version", "outcome", "stage", "origin", "run_id", "started_at", "checks", "resumes", "plan")

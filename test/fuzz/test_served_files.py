@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hostile import Hostile, draws
 
-from hwcompat.plugins.web_page.site import Site
+from hwcompat.plugins.web_page.page_server import PageServer
 
 
 @pytest.mark.fuzz(60)
 def test_a_request_without_the_address_gets_nothing(fuzz: Any) -> None:
-    site = Site(b"inside")
+    site = PageServer(b"inside")
 
     def one(draw: random.Random) -> None:
         hostile = Hostile(draw)

@@ -12,8 +12,8 @@ import pytest
 from hostile import TRAPS, Hostile, draws
 from watched import Opened, Sentinel, Surroundings, command_of, door, refused_or
 
-from generators.derivation.on_demand import recipe_for
-from generators.suites import own_templates
+from generators.recipes.on_demand import recipe_for
+from generators.suites import user_templates
 from generators.suites.manifest import generation_key
 from generators.suites.render import TEMPLATES, render
 from hardware.cell import Cell
@@ -96,7 +96,7 @@ def test_no_expression_reaches_python(place: Path, sentinel: Sentinel, expressio
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda text: text[:40])
 def test_a_template_that_asks_for_too_much_ends(place: Path, bomb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_templates, "_SECONDS", 2.0)
+    monkeypatch.setattr(user_templates, "_SECONDS", 2.0)
     (place / NAME).write_text(bomb)
     with pytest.raises(UsageError, match="encoder-only"):
         rendered(place)

@@ -19,11 +19,11 @@ import jsonschema
 import pytest
 from hypothesis import strategies as st
 
-from hardware.accelerators import registered_vendors
-from hardware.accelerators.base import AcceleratorBackend, NoSuchIndex
-from hardware.detection import detect
-from hardware.listing import FORMATS, list_text
-from hardware.machine import Library, Reading
+from hardware.detect import detect
+from hardware.inventory.vendors import registered_vendors
+from hardware.inventory.vendors.vendor import AcceleratorBackend, NoSuchIndex
+from hardware.inventory_text import FORMATS, list_text
+from hardware.machine import Library, SourceReading
 from hardware.recording import INDEX, ReplayedMachine
 
 ROOT = Path(__file__).parents[2]
@@ -124,9 +124,9 @@ class MutatedMachine(ReplayedMachine):
         told: tuple[str, ...] | None = recorded(self.folder, "names", folder)
         return told
 
-    def run(self, *words: str) -> Reading[str]:
+    def run(self, *words: str) -> SourceReading[str]:
         told = super().run(*words)
-        return told if told.value is None else Reading(value=self.broken(" ".join(words), told.value))
+        return told if told.value is None else SourceReading(value=self.broken(" ".join(words), told.value))
 
     def library(self, kind: type[Library]) -> Library:
         return MutatedLibrary(super().library(kind), self, self._share)
@@ -140,14 +140,14 @@ class MutatedLibrary(Library):
     def __init__(self, library: Library, machine: MutatedMachine, share: float) -> None:
         self._library, self._machine, self._share = library, machine, share
 
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+    def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
         told = self._library.ask(function, *arguments)
         draw = self._machine.draw(f"{function} {arguments}")
         if told.value is None or function == "opening" or draw.random() > self._share:
             return told
         if draw.random() < 0.2:
-            return Reading(value=None, reason="refused")
-        return Reading(value=self._other(told.value, draw))
+            return SourceReading(value=None, reason="refused")
+        return SourceReading(value=self._other(told.value, draw))
 
     def _other(self, value: Any, draw: random.Random) -> Any:
         if isinstance(value, dict):
@@ -200,7 +200,7 @@ def check(machine: MutatedMachine) -> None:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters are sampled twice; nothing is gained by waiting for them here."""
-    from hardware.accelerators import _intel_files
+    from hardware.inventory.vendors import _intel_files
 
     monkeypatch.setattr(_intel_files, "_BETWEEN_SAMPLES_S", 1e-5)
 

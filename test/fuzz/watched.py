@@ -23,8 +23,8 @@ from typing import Any
 import click
 from readers import check_terminal
 
+from hardware.command_line import INTERNAL, open_door
 from hardware.errors import HwCompatError
-from hardware.front_door import INTERNAL, open_door
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation import on_demand
-from generators.derivation.building import build
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
+from generators.recipes import on_demand
+from generators.recipes.build_model import build
 from hardware import known_answer
 from hardware.backends.base import BaseBackend, ModelSubject, Runnable
 from hardware.backends.factory import get_backend
@@ -28,7 +28,7 @@ from hardware.compare import compare, compare_gradients
 from hardware.evidence.store import read_folder
 from hardware.output_masks import masks_of
 from hardware.testing import reference
-from hardware.testing.loud_weights import fill
+from hardware.testing.seeded_weights import fill
 from hardware.testing.tolerances import tolerance_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

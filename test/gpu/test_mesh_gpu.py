@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hardware.basic_detection import inventory_here
-from hwcompat.plugins.placement.device import accelerators_of
 from hwcompat.plugins.placement.mesh.axes import COLLECTIVES, Split
-from hwcompat.plugins.placement.mesh.models import mesh_subject
-from hwcompat.plugins.placement.mesh.plan import plan_mesh
+from hwcompat.plugins.placement.mesh.mesh_plan import plan_mesh
+from hwcompat.plugins.placement.mesh.mesh_subject import mesh_subject
 from hwcompat.plugins.placement.mesh_command import run_check
+from hwcompat.plugins.placement.placement_device import accelerators_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

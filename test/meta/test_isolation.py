@@ -16,7 +16,7 @@ import network_watch
 import pytest
 from network_watch import foreign
 
-from hardware.paths import cache_folder
+from hardware.files import cache_folder
 
 HOSTS = ("192.0.2.1", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.1")
 

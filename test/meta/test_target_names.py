@@ -27,7 +27,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, set[str]]] = {
         "accelerators/apple.py": {"mps"},
         "backends/rocm.py": {"cuda"},
         "evidence/versions.py": {"cuda", "xpu"},
-        "hardware/comparison.py": {"cuda", "xpu", "simulated"},
+        "hardware/inventory_diff.py": {"cuda", "xpu", "simulated"},
         "hardware/software.py": {"cuda", "rocm", "xpu", "openvino"},
         "optimization/eight_bits.py": {"cuda", "xpu"},
         "optimization/passes.py": {"cuda"},
@@ -52,7 +52,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, set[str]]] = {
         "backends/_xla_model.py": {"tpu"},
     },
     "it is the name of an environment or of an extra of the package": {
-        "hardware/own_commands.py": {"openvino", "tpu"},
+        "hardware/command_names.py": {"openvino", "tpu"},
         "triage/repro_command.py": {"qnn"},
         "workers/onnx_worker.py": {"qnn"},
     },

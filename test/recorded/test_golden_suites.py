@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from generators.models.recipe import read_recipe
-from generators.models.store import SHIPPED
-from generators.suites.files import prepare_folder
+from generators.models.recipe_store import SHIPPED
 from generators.suites.render import render
+from generators.suites.suite_files import prepare_folder
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
 from hardware.target import Target

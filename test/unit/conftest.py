@@ -22,7 +22,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Says by what each strategy that is in force in the module multiplies the time of a call; without, it is 1 s."""
 
-    from hardware.optimization import CPUOptimizer, timing
+    from hardware.optimization import CPUOptimizer, call_timing
 
     def set_to(**factors: float) -> None:
         ways = {one: factors[one.name] for one in map(_made, CPUOptimizer.STRATEGIES) if one.name in factors}
@@ -31,7 +31,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             model = call.__self__._setting.model
             return math.prod(factor for one, factor in ways.items() if one.is_applied(model))
 
-        monkeypatch.setattr(timing, "_seconds", told)
+        monkeypatch.setattr(call_timing, "_seconds", told)
 
     return set_to
 

@@ -10,14 +10,14 @@ import pytest
 
 from generators.compatibility.judge import required_checks
 from generators.models.catalog import load_catalog
-from generators.models.store import Obstacle, Refusal, stored_recipes
+from generators.models.recipe_store import Obstacle, Refusal, stored_recipes
 from hardware.cell import Cell
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
 from reports import coverage_command
-from reports.coverage import standing
+from reports.coverage import coverage_results
 
 WITH_RECIPE = ("bert", "gpt2", "t5", "vit")
 WITHOUT = ("albert", "clip_text_model", "electra")
@@ -33,10 +33,10 @@ def seven_types(patch: pytest.MonkeyPatch, *refused: Refusal, more: Sequence[str
     whole = load_catalog()
     configs = {name: whole.configs[name] for name in (*WITH_RECIPE, *WITHOUT, *more)}
     recipes = tuple(recipe for recipe in stored_recipes() if recipe.model_type in WITH_RECIPE)
-    for module in (coverage_command, standing):
+    for module in (coverage_command, coverage_results):
         patch.setattr(module, "load_catalog", lambda: replace(whole, configs=configs))
-    patch.setattr(standing, "stored_recipes", lambda: recipes)
-    patch.setattr(standing, "refusals", lambda: {one.model_type: one for one in refused})
+    patch.setattr(coverage_results, "stored_recipes", lambda: recipes)
+    patch.setattr(coverage_results, "refusals", lambda: {one.model_type: one for one in refused})
 
 
 def refusal(model_type: str, obstacle: Obstacle, reason: str = "its own words") -> Refusal:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from generators.compatibility.judge import judge, required_checks
-from generators.compatibility.judged import judged_of
 from generators.compatibility.matrix import current_matrix
 from generators.compatibility.verdict import Basis, Level
+from generators.compatibility.verdict_cache import judged_of
 from hardware.cell import Cell
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine

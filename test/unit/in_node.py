@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hwcompat.plugins.web_page.rendering import SCRIPTS, plain_script
+from hwcompat.plugins.web_page.render_page import SCRIPTS, plain_script
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js isn't here")
 

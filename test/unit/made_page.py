@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.chosen import choose_models, profiles_of
+from generators.chosen_models import choose_models, profiles_of
 from generators.compatibility.verdict import Verdict
-from generators.job import plan_job
 from generators.plan import PlannedSuite
-from hardware.detection import detect
+from generators.run import plan_job
+from hardware.detect import detect
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.pages import keep_seal
 from hardware.evidence.versions import BROWSER_OF_PAGE
 from hardware.evidence.writer import now
 from hardware.testing.suite_file import read_suite
-from hwcompat.plugins.web_page.capture import CapturedSuite
-from hwcompat.plugins.web_page.seal import Runtime, SealedPage, sealed_page
+from hwcompat.plugins.web_page.page_capture import CapturedSuite
+from hwcompat.plugins.web_page.page_seal import Runtime, SealedPage, sealed_page
 
 Lines = list[dict[str, Any]]
 

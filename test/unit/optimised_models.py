@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hardware.testing.loud_weights import fill
+from hardware.testing.seeded_weights import fill
 
 CPU = torch.device("cpu")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hwcompat.plugins.placement.pool import ResourcePool
-from hwcompat.plugins.placement.pool.memory import Reading
+from hwcompat.plugins.placement.pool.device_memory import MemoryReading
 
-SPARE = Reading(total_bytes=10**12, free_bytes=10**12)
+SPARE = MemoryReading(total_bytes=10**12, free_bytes=10**12)
 DEADLINE_S = 30.0
 
 

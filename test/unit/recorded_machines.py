@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hardware.machine import Machine, Reading
+from hardware.inventory.system.storage import StorageDeviceInfo, read_storage
+from hardware.machine import Machine, SourceReading
 from hardware.recording import INDEX, ReplayedMachine
-from hardware.system.storage import StorageDeviceInfo, read_storage
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -75,7 +75,7 @@ class Counted:
         self.programs: list[tuple[str, ...]] = []
         real = told.run
 
-        def run(*words: str) -> Reading[str]:
+        def run(*words: str) -> SourceReading[str]:
             self.programs.append(words)
             return real(*words)
 

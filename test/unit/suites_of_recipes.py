@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from generators.models.catalog import installed_version
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.testing.measurement import Ambiguous, NotApplicable

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from hardware import accelerators
-from hardware.accelerators import _pci
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import HwCompatError
+from hardware.inventory import vendors
+from hardware.inventory.vendors import _pci
 from hardware.machine import LiveMachine
 
 ROOT = Path(__file__).parents[2]
 
 VENDOR = """
-from hardware.accelerators.base import AcceleratorBackend, AcceleratorInfo
+from hardware.inventory.vendors.vendor import AcceleratorBackend, AcceleratorInfo
 
 class Chips(AcceleratorBackend):
     VENDOR_NAME = {vendor!r}
@@ -39,20 +39,20 @@ AddVendor = Callable[..., None]
 
 
 def forget(folder: Path) -> None:
-    accelerators.VENDORS.forget()
+    vendors.VENDORS.forget()
     for name in {path.stem for path in folder.glob("*.py")}:
-        sys.modules.pop(f"hardware.accelerators.{name}", None)
+        sys.modules.pop(f"hardware.inventory.vendors.{name}", None)
 
 
 @pytest.fixture
 def add_vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AddVendor]:
     """Puts one more vendor file where the registry looks, and forgets it afterwards."""
-    monkeypatch.setattr(accelerators, "__path__", [*accelerators.__path__, str(tmp_path)])
+    monkeypatch.setattr(vendors, "__path__", [*vendors.__path__, str(tmp_path)])
 
     def add(name: str, text: str = "", *, vendor: str = "", kind: str = "npu", available: str = "True") -> None:
         body = text or VENDOR.format(vendor=vendor or name, kind=kind, available=available)
         (tmp_path / f"{name}.py").write_text(body)
-        accelerators.VENDORS.forget()
+        vendors.VENDORS.forget()
 
     yield add
     forget(tmp_path)
@@ -60,15 +60,15 @@ def add_vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AddV
 
 def test_a_vendor_is_one_file_more(add_vendor: AddVendor) -> None:
     add_vendor("mychip", vendor="MyChip")
-    assert "MyChip" in accelerators.list_available_vendors()
-    backend = accelerators.get_accelerator_backend("mychip")
+    assert "MyChip" in vendors.list_available_vendors()
+    backend = vendors.get_accelerator_backend("mychip")
     assert backend.get_framework_device_string(0) == "chip:0"
-    assert type(backend) in accelerators.ACCELERATOR_BACKENDS
+    assert type(backend) in vendors.ACCELERATOR_BACKENDS
 
 
 def test_minimum_tier_answers_none_for_metrics(add_vendor: AddVendor) -> None:
     add_vendor("mychip", vendor="MyChip")
-    backend = accelerators.get_accelerator_backend("MyChip")
+    backend = vendors.get_accelerator_backend("MyChip")
     assert backend.get_temperature(0) is None
     assert backend.get_memory_usage(0) is None
     assert backend.get_throttle_reasons(0) is None
@@ -80,16 +80,16 @@ def test_order_is_nvidia_amd_intel_apple_and_the_rest_by_name(add_vendor: AddVen
     names = ("nvidia", "amd", "intel", "apple", "beta", "zeta")
     for name in ("zeta", "beta"):
         add_vendor(name)
-    assert tuple(name for name in accelerators.VENDORS.names() if name in names) == names
+    assert tuple(name for name in vendors.VENDORS.names() if name in names) == names
 
 
 def test_a_mixed_machine_shows_all_vendors(add_vendor: AddVendor) -> None:
     add_vendor("zeta", vendor="Zeta")
     add_vendor("beta", vendor="Beta")
-    there = accelerators.list_available_vendors()
+    there = vendors.list_available_vendors()
     assert [name for name in there if name in ("Beta", "Zeta")] == ["Beta", "Zeta"]
-    assert accelerators.get_backend_count() == len(there)
-    last = accelerators.get_accelerator_backend_by_index(len(there) - 1)
+    assert vendors.get_backend_count() == len(there)
+    last = vendors.get_accelerator_backend_by_index(len(there) - 1)
     assert last.VENDOR_NAME == "Zeta"
 
 
@@ -107,40 +107,40 @@ def test_a_vendor_that_cannot_be_imported_is_left_out_with_its_reason(
 ) -> None:
     add_vendor("broken", text, kind="toaster")
     add_vendor("works", vendor="Works")
-    assert "Works" in accelerators.list_available_vendors()
-    assert reason in accelerators.accelerator_failures()["broken"]
+    assert "Works" in vendors.list_available_vendors()
+    assert reason in vendors.accelerator_failures()["broken"]
 
 
 def test_a_vendor_that_raises_when_asked_is_left_out_with_its_reason(add_vendor: AddVendor) -> None:
     add_vendor("broken", available="1 / 0")
     add_vendor("works", vendor="Works")
-    assert "Works" in accelerators.list_available_vendors()
-    assert "ZeroDivisionError" in accelerators.accelerator_failures()["broken"]
+    assert "Works" in vendors.list_available_vendors()
+    assert "ZeroDivisionError" in vendors.accelerator_failures()["broken"]
 
 
 def test_a_vendor_that_is_not_here_names_those_that_are(add_vendor: AddVendor) -> None:
     add_vendor("works", vendor="Works")
     with pytest.raises(RuntimeError, match="Works") as caught:
-        accelerators.get_accelerator_backend("cerebras")
+        vendors.get_accelerator_backend("cerebras")
     assert isinstance(caught.value, HwCompatError)
 
 
 def test_an_index_out_of_range_names_the_range(add_vendor: AddVendor) -> None:
     add_vendor("works", vendor="Works")
-    count = accelerators.get_backend_count()
+    count = vendors.get_backend_count()
     with pytest.raises(IndexError, match=f"0 to {count - 1}"):
-        accelerators.get_accelerator_backend_by_index(count)
+        vendors.get_accelerator_backend_by_index(count)
     with pytest.raises(IndexError, match="-1"):
-        accelerators.get_accelerator_backend_by_index(-1)
+        vendors.get_accelerator_backend_by_index(-1)
 
 
 def test_no_accelerator_at_all_is_a_runtime_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardware.accelerators.nvidia.NvidiaAccelerators.is_available", lambda self: False)
-    assert accelerators.get_all_accelerator_backends() == []
+    monkeypatch.setattr("hardware.inventory.vendors.nvidia.NvidiaAccelerators.is_available", lambda self: False)
+    assert vendors.get_all_accelerator_backends() == []
     with pytest.raises(RuntimeError, match="no accelerator is here"):
-        accelerators.get_accelerator_backend()
+        vendors.get_accelerator_backend()
     with pytest.raises(RuntimeError, match="no accelerator is here"):
-        accelerators.get_accelerator_backend_by_index(0)
+        vendors.get_accelerator_backend_by_index(0)
 
 
 def test_an_installed_package_brings_a_vendor(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_a_vendor_that_lacks_a_method_is_refused_with_its_name(add_vendor: AddVe
     add_vendor(
         "half", VENDOR.format(vendor="Half", kind="npu", available="True").partition("    def list_devices")[0]
     )
-    assert accelerators.registered_vendors().failures["half"] == "TypeError: Chips lacks list_devices"
-    assert "half" not in accelerators.registered_vendors().found
+    assert vendors.registered_vendors().failures["half"] == "TypeError: Chips lacks list_devices"
+    assert "half" not in vendors.registered_vendors().found
 
 
 def test_a_vendors_library_is_closed_once_the_machine_is_listed(add_vendor: AddVendor, tmp_path: Path) -> None:

@@ -11,16 +11,16 @@ from click.testing import CliRunner
 from recorded_machines import machine
 
 from hardware.__main__ import main
-from hardware.detection import HardwareInfo, detect
+from hardware.detect import HardwareInfo, detect
 from hardware.errors import UsageError
-from hardware.paths import cache_folder
+from hardware.files import cache_folder
 from hardware.software import TorchBuild
 from hardware.target import HardwareVendor, vendor_named
 from hwcompat.plugins.placement.adapter import GB, HardwareAdapter, auto_detect_best_adapter, why_not
-from hwcompat.plugins.placement.device import Device, Figure, devices_of, known_devices
 from hwcompat.plugins.placement.kept_rates import keep_rates, read_rates
-from hwcompat.plugins.placement.text import capabilities_text, choice_text
-from hwcompat.plugins.stress.result import Bandwidth, DeviceResult, Ending, Rate, StressRun
+from hwcompat.plugins.placement.placement_device import Device, Figure, devices_of, known_devices
+from hwcompat.plugins.placement.placement_text import capabilities_text, choice_text
+from hwcompat.plugins.stress.stress_result import Bandwidth, DeviceResult, Rate, StressEnding, StressRun
 
 CUDA = TorchBuild(version="2.13.0+cu128", cuda="12.8")
 KEPT = {
@@ -162,7 +162,7 @@ def run(*results: DeviceResult, torch: str = "2.13.0+cpu") -> StressRun:
 
 def result(target: str, **changes: object) -> DeviceResult:
     rates = (Rate(precision="float32", tflops=0.25), Rate(precision="int8", reason="no kernel"))
-    told = {"target": target, "ending": Ending.MEASURED, "device_name": "x", "rates": rates, **changes}
+    told = {"target": target, "ending": StressEnding.MEASURED, "device_name": "x", "rates": rates, **changes}
     return DeviceResult(**told)  # type: ignore[arg-type]
 
 
@@ -194,7 +194,7 @@ def test_what_was_measured_with_another_torch_or_driver_counts_no_more() -> None
 
 def test_what_went_wrong_or_is_simulated_is_never_kept() -> None:
     here = inventory("nvidia/h100-x8")
-    wrong = result("cpu", ending=Ending.WRONG_RESULT)
+    wrong = result("cpu", ending=StressEnding.WRONG_RESULT)
     assert keep_rates(run(wrong, result("cuda:0", simulated=True), result("nobody:7")), known_devices(here)) == ()
 
 

@@ -11,8 +11,8 @@ import pytest
 import stub_libraries
 from stub_libraries import python
 
-from hardware.accelerators.amd import AmdAccelerators, violation_reasons
 from hardware.errors import UsageError
+from hardware.inventory.vendors.amd import AmdAccelerators, violation_reasons
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Any]
@@ -33,7 +33,7 @@ def with_stub(stub_folder: Path) -> Run:
 
 DETECT = """
 import json
-from hardware.detection import detect, targets
+from hardware.detect import detect, targets
 from dataclasses import asdict
 found = detect()
 print(json.dumps({**found.to_dict(), "targets": {one.target: asdict(one) for one in targets(found)}}))
@@ -41,7 +41,7 @@ print(json.dumps({**found.to_dict(), "targets": {one.target: asdict(one) for one
 
 METRICS = """
 import json
-from hardware.accelerators import get_accelerator_backend
+from hardware.inventory.vendors import get_accelerator_backend
 backend = get_accelerator_backend("amd")
 print(json.dumps([backend.get_temperature(0), backend.get_memory_usage(0), backend.get_utilization(0),
                   backend.get_power_usage(0), backend.get_throttle_reasons(0)]))
@@ -97,7 +97,7 @@ def test_throttle_reasons_are_those_that_are_active(with_stub: Run) -> None:
 def test_what_the_hardware_does_not_tell_is_none_and_has_a_reason(with_stub: Run) -> None:
     code = """
 import json
-from hardware.accelerators.amd import AmdAccelerators
+from hardware.inventory.vendors.amd import AmdAccelerators
 backend = AmdAccelerators()
 told = backend.told(0, "power")
 print(json.dumps([backend.get_power_usage(0), told.value, told.reason, backend.get_temperature(0)]))
@@ -127,7 +127,7 @@ def test_a_device_lost_while_it_is_read_stays_in_the_list_with_the_reason(with_s
 def test_a_lost_device_has_no_metrics_and_the_others_keep_theirs(with_stub: Run) -> None:
     code = """
 import json
-from hardware.accelerators.amd import AmdAccelerators
+from hardware.inventory.vendors.amd import AmdAccelerators
 backend = AmdAccelerators()
 before, *others = (backend.get_temperature(1) for _ in range(100))
 print(json.dumps([before, others[-1], backend.get_memory_usage(1), backend.get_throttle_reasons(1),
@@ -139,7 +139,7 @@ print(json.dumps([before, others[-1], backend.get_memory_usage(1), backend.get_t
 def test_shut_down_twice_and_used_again(with_stub: Run) -> None:
     code = """
 import json
-from hardware.accelerators.amd import AmdAccelerators
+from hardware.inventory.vendors.amd import AmdAccelerators
 backend = AmdAccelerators()
 backend.get_temperature(0); backend.shutdown(); backend.shutdown()
 print(json.dumps(backend.get_temperature(0)))
@@ -150,7 +150,7 @@ print(json.dumps(backend.get_temperature(0)))
 def test_an_index_beyond_the_devices_names_the_range(with_stub: Run) -> None:
     code = """
 import json
-from hardware.accelerators.amd import AmdAccelerators
+from hardware.inventory.vendors.amd import AmdAccelerators
 try:
     AmdAccelerators().get_temperature(2)
 except IndexError as error:

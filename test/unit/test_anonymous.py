@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
-from generators.project.finding import Kind, ProjectFinding, ProjectOutcome
+from generators.project.project_finding import ProjectFinding, ProjectFindingKind, ProjectOutcome
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import Evidence
-from reports.anonymous import KEY_VARIABLE, Pseudonyms, names_in_command
 from reports.baseline import compare, read_baseline
-from reports.cells import CellReport
+from reports.cell_report import CellReport
 from reports.delivery import pseudonyms_for
-from reports.diagnosis import diagnose
+from reports.diagnose import diagnose
 from reports.formats import FORMATS, report_text
-from reports.places import SuitePlace
+from reports.pseudonyms import KEY_VARIABLE, Pseudonyms, names_in_command
 from reports.report import Report
+from reports.source_places import SuitePlace
 
 HUB, SLUG = "acmecorp/Zebra-LLM.v3", "acmecorp--Zebra-LLM.v3"
 CELL = f"{SLUG}/fill-mask/cpu/float32"
@@ -93,7 +93,9 @@ def report() -> Report:
     project = ProjectOutcome(
         file="/home/somebody/hwcompat.toml",
         findings=(
-            ProjectFinding(kind=Kind.WORSE, cell=CELL, message=SAID, fix=SAID, quote=SAID, evidence_ids=(CELL,)),
+            ProjectFinding(
+                kind=ProjectFindingKind.WORSE, cell=CELL, message=SAID, fix=SAID, quote=SAID, evidence_ids=(CELL,)
+            ),
         ),
         accepted={known.checks[1].evidence_id: SAID},
     )

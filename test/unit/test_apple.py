@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from recorded_machines import Counted, changed, machine
 
-from hardware.accelerators.apple import AppleAccelerators
 from hardware.errors import UsageError
+from hardware.inventory.vendors.apple import AppleAccelerators
 from hardware.testing.contract.machines import EmptyMachine
 
 GIB = 2**30

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hardware.backends.base import Unsupported
+from hardware.backends.device_info import OWN, settings_for
 from hardware.backends.factory import (
     BackendFactory,
     BackendType,
@@ -15,7 +16,6 @@ from hardware.backends.factory import (
     get_optimizer,
     list_available_backends,
 )
-from hardware.backends.settings import OWN, settings_for
 from hardware.errors import BackendUnavailable, UsageError
 from hardware.legacy import get_device_info_dict, optimize_legacy
 from hardware.optimization import CPUOptimizer

@@ -12,11 +12,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from generators.compatibility.operators import Section, Table
-from generators.models.store import load_recipe
+from generators.compatibility.operators import OperatorTable, Section
+from generators.models.recipe_store import load_recipe
 from hardware.cell import Cell
 from hardware.errors import BrokenInput, UsageError
-from hardware.evidence.kept import last_checks, read_kept
+from hardware.evidence.kept_evidence import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, Stage, to_dict
 from hardware.target import Target
 from hwcompat.plugins.study.backlog import Backlog, Item, backlog
@@ -54,7 +54,7 @@ def lines(model: str, message: str = "", *, offloaded: dict[str, int] | None = N
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Backlog:
-    table = Table(
+    table = OperatorTable(
         target="qnn",
         sections=(
             Section(
@@ -63,7 +63,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Backlog:
             ),
         ),
     )  # fmt: skip
-    monkeypatch.setattr("generators.compatibility.operators.table.table_of", lambda name: table)
+    monkeypatch.setattr("generators.compatibility.operators.operator_table.table_of", lambda name: table)
     recipes = [
         recipe("clear", *HAS),
         recipe("alone1", "aten.add", "aten.pad"),
@@ -163,7 +163,7 @@ def test_kept_evidence_that_is_broken_is_named(tmp_path: Path) -> None:
 
 
 def test_a_dozen_types_at_most_are_looked_at_in_their_real_size(found: Backlog, monkeypatch):
-    from generators.derivation import on_demand
+    from generators.recipes import on_demand
 
     asked = []
     monkeypatch.setattr(on_demand, "real_calls_of", lambda name: asked.append(name) or ())

@@ -14,11 +14,11 @@ from generators.options import Options
 from hardware.errors import BrokenInput
 from hardware.evidence.record import CheckLine, Outcome
 from reports.baseline import Baseline, compare, read_baseline
-from reports.finding import SCHEMA, Comparison, Finding, Severity, State, worst_first
+from reports.finding import SCHEMA, Finding, FindingComparison, FindingState, Severity, worst_first
 from reports.formats import report_text
-from reports.kept import schema_of
 from reports.report import Report
 from reports.run_command import _by_findings
+from reports.saved_reports import schema_of
 from reports.stack import StackResult
 
 A, B = "bert/fill-mask/cpu/float32", "gpt2/text-generation/cpu/float32"
@@ -59,31 +59,33 @@ def report(*findings: Finding, checks: tuple[CheckLine, ...] = (), **changes: ob
     return Report(timestamp="2026-01-02", findings=worst_first(findings), checks=checks, **changes)
 
 
-def against(now: Report, *before: Finding) -> Comparison:
+def against(now: Report, *before: Finding) -> FindingComparison:
     return compare(now, Baseline(name="b.json", timestamp="2026-01-01", findings=before))
 
 
 @pytest.mark.parametrize(
     ("now", "before", "state"),
     [
-        (finding(A), finding(A), State.KNOWN),
-        (finding(A, message="off by 0.7"), finding(A), State.KNOWN),
-        (finding(A), finding(A, B), State.KNOWN),
-        (finding(A), finding(B), State.NEW),
-        (finding(A), finding(A, message="out of range"), State.NEW),
-        (finding(A), finding(A, hardware_type="cuda"), State.NEW),
-        (finding(A, B), finding(A), State.WORSE),
-        (finding(A, checks=("backward", "builds")), finding(A), State.WORSE),
-        (finding(A), finding(A, severity=Severity.WARNING), State.WORSE),
-        (finding(A, severity=Severity.WARNING), finding(A), State.KNOWN),
-        (finding(component="torch"), finding(component="torch"), State.KNOWN),
+        (finding(A), finding(A), FindingState.KNOWN),
+        (finding(A, message="off by 0.7"), finding(A), FindingState.KNOWN),
+        (finding(A), finding(A, B), FindingState.KNOWN),
+        (finding(A), finding(B), FindingState.NEW),
+        (finding(A), finding(A, message="out of range"), FindingState.NEW),
+        (finding(A), finding(A, hardware_type="cuda"), FindingState.NEW),
+        (finding(A, B), finding(A), FindingState.WORSE),
+        (finding(A, checks=("backward", "builds")), finding(A), FindingState.WORSE),
+        (finding(A), finding(A, severity=Severity.WARNING), FindingState.WORSE),
+        (finding(A, severity=Severity.WARNING), finding(A), FindingState.KNOWN),
+        (finding(component="torch"), finding(component="torch"), FindingState.KNOWN),
     ],
 )
-def test_only_the_same_problem_in_the_same_places_is_known(now: Finding, before: Finding, state: State) -> None:
+def test_only_the_same_problem_in_the_same_places_is_known(
+    now: Finding, before: Finding, state: FindingState
+) -> None:
     compared = against(report(now), before)
     assert compared.state(now) is state
     judged = report(now, baseline=compared)
-    assert judged.fails(Severity.WARNING) is (state is not State.KNOWN)
+    assert judged.fails(Severity.WARNING) is (state is not FindingState.KNOWN)
     assert report(now).fails(Severity.WARNING)
 
 

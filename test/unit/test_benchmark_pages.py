@@ -83,7 +83,7 @@ def test_the_page_of_optimisers_names_what_breaks_its_rules() -> None:
 def test_a_larger_reference_model_is_large_and_runs(model_type: str) -> None:
     import torch
 
-    from hardware.model.tensors import to_tensors
+    from hardware.model.calls import to_tensors
 
     assert model_type in REFERENCE_MODELS
     model, arrays, said = larger(model_type)

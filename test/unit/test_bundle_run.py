@@ -11,16 +11,16 @@ import pytest
 
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome
-from hardware.testing import bundle
+from hardware.testing import bundle_runner
 from hardware.testing.suite_file import SuiteFile
 
 BERT, GPT2 = "bert/fill-mask/cpu/float32", "gpt2/text-generation/cuda/float32"
 CHECKS = ("builds", "matches_reference")
 
 
-def carried(cell: str, *, required: bool = False) -> bundle.Carried:
+def carried(cell: str, *, required: bool = False) -> bundle_runner.Carried:
     suite = SuiteFile(path=Path("test_x.py"), cell=Cell.parse(cell), subject="tiny", checks=CHECKS, suite_hash="h")
-    return bundle.Carried(suite=suite, verdict={"level": "high"}, required=required)
+    return bundle_runner.Carried(suite=suite, verdict={"level": "high"}, required=required)
 
 
 def line(cell: str, check: str = "builds", outcome: Outcome = Outcome.PASSED, **changes: Any) -> CheckLine:
@@ -56,19 +56,19 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setenv("HWCOMPAT_DEVICES", "")
 
     def ran(
-        suites: tuple[bundle.Carried, ...],
+        suites: tuple[bundle_runner.Carried, ...],
         lines: tuple[CheckLine, ...],
         *arguments: str,
         interrupted: bool = False,
         missing: tuple[str, ...] = (),
     ) -> int:
         session = SimpleNamespace(run_id="r", interrupted=interrupted, run_of=lambda cell: "r")
-        monkeypatch.setattr(bundle, "read_bundle", lambda root: suites)
-        monkeypatch.setattr(bundle, "missing_packages", lambda: missing)
-        monkeypatch.setattr(bundle, "run_session", lambda *_, **__: session)
-        monkeypatch.setattr("hardware.detection.detect", lambda: None)
-        monkeypatch.setattr(bundle, "read_cells", lambda *_, **__: SimpleNamespace(checks=lines))
-        return bundle.main(tmp_path, arguments)
+        monkeypatch.setattr(bundle_runner, "read_bundle", lambda root: suites)
+        monkeypatch.setattr(bundle_runner, "missing_packages", lambda: missing)
+        monkeypatch.setattr(bundle_runner, "run_session", lambda *_, **__: session)
+        monkeypatch.setattr("hardware.detect.detect", lambda: None)
+        monkeypatch.setattr(bundle_runner, "read_cells", lambda *_, **__: SimpleNamespace(checks=lines))
+        return bundle_runner.main(tmp_path, arguments)
 
     return ran
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from generators.compatibility.calibration.held_out import is_held_out
-from generators.compatibility.calibration.scoring import (
+from generators.compatibility.judge import required_checks
+from generators.compatibility.prediction_scores import (
     Scored,
     always_yes,
     by_family,
     by_rule,
+    is_held_out,
     score,
     tally,
 )
-from generators.compatibility.judge import required_checks
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell

@@ -80,7 +80,7 @@ def test_looking_up_imports_neither_transformers_nor_torch() -> None:
         "import sys\n"
         "from generators.models.catalog import load_catalog\n"
         "from generators.models.classifier import classify\n"
-        "from generators.models.store import load_recipe\n"
+        "from generators.models.recipe_store import load_recipe\n"
         "load_catalog().tasks_of('bert'); classify('bert'); classify('org/bert-base'); load_recipe('bert')\n"
         "print(sorted({'torch', 'transformers', 'pandas', 'duckdb'} & set(sys.modules)))\n"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hardware.cells import Shard, choose_cells
+from hardware.cell_selection import Shard, choose_cells
 from hardware.errors import NothingMatched, UsageError
 
 CELLS = [

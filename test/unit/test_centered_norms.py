@@ -9,13 +9,13 @@ import pytest
 import torch
 from suites_of_recipes import outcomes
 
-from generators.derivation.building import build, zero_centered_weights
 from generators.models.catalog import installed_version
 from generators.models.recipe import Recipe
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
+from generators.recipes.build_model import build, zero_centered_weights
 from generators.suites.render import render
 from hardware.cell import Cell
-from hardware.testing.loud_weights import ROUTING_BIASES, fill
+from hardware.testing.seeded_weights import ROUTING_BIASES, fill
 
 CENTERED = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "t5gemma", "vaultgemma")
 ROUTED = ("deepseek_v3", "glm4_moe", "dots1", "lfm2_moe", "longcat_flash", "minimax_m2", "nemotron_h", "solar_open")

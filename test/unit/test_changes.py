@@ -5,12 +5,12 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from generators.job import run_job
+from generators.run import run_job
+from hardware.applied_fix import KNOWN, VARIABLE, AppliedFix
 from hardware.backends import _torch
-from hardware.changes import KNOWN, VARIABLE, Changes
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import UsageError
-from hardware.export.openvino import changed_ways
+from hardware.export.openvino_export import changed_ways
 from hardware.testing.changed_model import RowByRow, rows_of, with_attention
 from hardware.testing.measurement import NotApplicable
 from hardware.testing.runner import Limits
@@ -19,14 +19,14 @@ from hardware.testing.runner import Limits
 def test_changes_are_read_as_they_are_written_and_others_refused():
     for name, values in KNOWN.items():
         for value in values:
-            assert Changes.parse(f"{name}={value}").text == f"{name}={value}"
-    assert Changes.parse("").text == ""
+            assert AppliedFix.parse(f"{name}={value}").text == f"{name}={value}"
+    assert AppliedFix.parse("").text == ""
     for wrong in ("attention=flash", "tolerance=1", "leave", "cache="):
         with pytest.raises(UsageError):
-            Changes.parse(wrong)
-    assert not Changes(cache="off").of_export.strip(";")
-    assert [name for name, _ in changed_ways(Changes(export="onnx"))] == ["by way of ONNX"]
-    assert changed_ways(Changes(cache="off")) == ()
+            AppliedFix.parse(wrong)
+    assert not AppliedFix(cache="off").of_export.strip(";")
+    assert [name for name, _ in changed_ways(AppliedFix(export="onnx"))] == ["by way of ONNX"]
+    assert changed_ways(AppliedFix(cache="off")) == ()
 
 
 def test_the_main_job_measures_nothing_under_a_change(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 
 from hardware.checkpoint_config import hash_of_config
 from hardware.errors import BrokenInput, ModelMissing
-from hardware.testing import checkpoints, more_checks
+from hardware.testing import capability_checks, checkpoints
 from hardware.testing.checkpoints import (
     CHECKPOINTS_VARIABLE,
     checkpoint_folder,
@@ -173,18 +173,20 @@ def test_weights_that_the_files_do_not_hold_are_named(folder, saved):
 
 
 def test_a_check_that_would_not_fit_is_not_applicable_with_both_figures(monkeypatch):
-    monkeypatch.setattr(more_checks, "read_memory", lambda: type("Memory", (), {"available_bytes": 3 * 2**30})())
+    monkeypatch.setattr(
+        capability_checks, "read_memory", lambda: type("Memory", (), {"available_bytes": 3 * 2**30})()
+    )
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    more_checks.require_room(2**30, "comparing the gradients")
+    capability_checks.require_room(2**30, "comparing the gradients")
     with pytest.raises(NotApplicable, match=r"comparing the gradients takes 4.0 GiB, and 3.0 GiB are free"):
-        more_checks.require_room(4 * 2**30, "comparing the gradients")
+        capability_checks.require_room(4 * 2**30, "comparing the gradients")
 
 
 def test_the_limit_of_the_process_counts_as_well(monkeypatch):
-    monkeypatch.setattr(more_checks, "read_memory", lambda: type("Memory", (), {"available_bytes": 2**50})())
-    monkeypatch.setattr(more_checks, "_data_bytes", lambda: 2**30)
+    monkeypatch.setattr(capability_checks, "read_memory", lambda: type("Memory", (), {"available_bytes": 2**50})())
+    monkeypatch.setattr(capability_checks, "_data_bytes", lambda: 2**30)
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (3 * 2**30, 3 * 2**30))
-    assert more_checks.room_left() == 2 * 2**30
+    assert capability_checks.room_left() == 2 * 2**30
 
 
 def test_one_checkpoint_at_a_time_is_kept_open(folder, saved, model_class):

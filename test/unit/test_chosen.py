@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from generators.chosen import choose_models, list_entries, profiles_of
+from generators.chosen_models import choose_models, list_entries, profiles_of
 from generators.models.priority import openvino_exporters, types_of_priority
+from hardware.command_line import open_door
 from hardware.errors import ModelError, NothingMatched, UsageError
-from hardware.front_door import open_door
 from run_test_generation import main
 
 
@@ -116,8 +116,8 @@ def test_all_tasks_of_every_type_need_no_derivation(monkeypatch):
     def derive(*_: object) -> None:
         raise AssertionError("nothing is derived where a recipe ships, or why there is none")
 
-    monkeypatch.setattr("generators.derivation.on_demand._recipe", derive)
-    monkeypatch.setattr("generators.chosen.derive_missing", derive)
+    monkeypatch.setattr("generators.recipes.on_demand._recipe", derive)
+    monkeypatch.setattr("generators.chosen_models.derive_missing", derive)
     found, refused, unmet = profiles_of(choose_models([], priority="all", read_list=list), ["all"])
     assert len({one.recipe.model_type for one in found}) > 500
     assert len(found) > 1400

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import run_test_generation
-from reports.request import with_options as with_reporter_options
+from reports.report_request import with_options as with_reporter_options
 
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / "action.yml"

@@ -17,12 +17,12 @@ import pytest
 from hardware.errors import OutputError
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from reports.delivery import SUMMARY_VARIABLE, deliver_to_github
-from reports.diagnosis import diagnose
+from reports.diagnose import diagnose
 from reports.finding import Finding, Remedy, Severity, worst_first
 from reports.formats import FORMATS, report_text, sarif, suffix_of
 from reports.formats.github import LARGEST_SUMMARY, MOST_ANNOTATIONS, github_annotations, github_summary
-from reports.places import SuitePlace, place_of, suite_places
 from reports.report import Report
+from reports.source_places import SuitePlace, place_of, suite_places
 
 # From the npm package @microsoft/jest-sarif 1.0.0-beta.0, under the MIT licence.
 ROOT = Path(__file__).parents[2]

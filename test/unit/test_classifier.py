@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from generators.model_profile import profile_of
 from generators.models import classifier
 from generators.models.classifier import classify, classify_model, classify_or_guess, main
-from generators.profile import profile_of
 from hardware.errors import BrokenInput, ModelError, ModelMissing
 
 

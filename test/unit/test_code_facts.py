@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from generators.compatibility.facts import facts_of
-from generators.derivation.code_facts import _said, code_facts_of
+from generators.compatibility.rule_facts import facts_of
 from generators.models.catalog import installed_version
 from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, CodeFacts, code_facts, keep_code_facts
 from generators.models.recipe import DERIVED
-from generators.models.store import load_recipe, stored_recipes
+from generators.models.recipe_store import load_recipe, stored_recipes
+from generators.recipes.probe_code import _said, code_facts_of
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
 

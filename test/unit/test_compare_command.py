@@ -14,12 +14,12 @@ from made_runs import BERT, GPT2, a_run, write
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence import runs
 from hardware.evidence.compacted import compact
+from hardware.evidence.evidence_table import EvidenceTable, UnusualEvidenceError
 from hardware.evidence.record import Origin
 from hardware.evidence.runs import RunEvidence
 from hardware.evidence.store import Evidence
-from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
 from reports.compare_command import named_runs, run_before, side_of
-from reports.comparison.result import COMPARISON_SCHEMA
+from reports.comparison.comparison_result import COMPARISON_SCHEMA
 
 BROKEN = ("matches_reference", "backward")
 GREEN, RED = "20260101T000000Z-aaaaaa", "20260102T000000Z-bbbbbb"

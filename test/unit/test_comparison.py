@@ -11,12 +11,12 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from hardware import comparison as module
+from hardware import inventory_diff as module
 from hardware.__main__ import main
-from hardware.comparison import compare_inventories, comparison_text
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.versions import RELEASE, expired_by, library_versions, machine_versions, versions_of
+from hardware.inventory_diff import compare_inventories, comparison_text
 from hardware.inventory_file import load_inventory
 
 SCHEMA = json.loads((Path(module.__file__).parent / "schemas" / "comparison.json").read_text(encoding="utf-8"))

@@ -16,21 +16,21 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from generators.chosen import choose_models, profiles_of
+from generators.chosen_models import choose_models, profiles_of
 from generators.compatibility import matrix
 from generators.compatibility.judge import judge
-from generators.compatibility.judged import judged_in
 from generators.compatibility.matrix import current_matrix
 from generators.compatibility.verdict import Basis, Level, Verdict, is_final
-from generators.job import CellResult, JobResult, WrittenSuite, plan_job, result_of_runs, write_suites
-from generators.models.store import stored_recipes
+from generators.compatibility.verdict_cache import judged_in
+from generators.models.recipe_store import stored_recipes
 from generators.options import Options
-from generators.project.finding import Kind
-from generators.project.outcome import judge_project, runs_of
-from generators.project.reading import parse_project
+from generators.project.project_finding import ProjectFindingKind
+from generators.project.project_outcome import judge_project, runs_of
+from generators.project.project_reader import parse_project
+from generators.run import CellResult, JobResult, WrittenSuite, plan_job, result_of_runs, write_suites
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
-from hardware.detection import HardwareInfo
+from hardware.detect import HardwareInfo
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import EDITED, CheckLine, Origin, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.versions import versions_of
@@ -38,10 +38,10 @@ from hardware.testing.suite_file import SuiteFile, read_suite
 from reports import explain_command
 from reports.explain_command import measured_verdict
 from reports.model_check import check_model
+from reports.reason_text import reason_text
 from reports.reporter import HardwareCompatibilityReporter
 from reports.run_command import write_run_reports
 from reports.run_table import run_text
-from reports.wording import reason_text
 
 MODELS = ("bert", "gpt2", "vit", "t5")
 DEVICES = ("cpu", "openvino", "simulated", "cuda", "qnn")
@@ -335,7 +335,7 @@ def check_run(result: JobResult, verdicts: Mapping[str, Verdict], folder: Path) 
     lock = "".join(f'"{one.cell}" = "{one.level}"\n' for one in known)
     project = parse_project(f'schema_version = 1\n[[model]]\nname = "bert"\n[expected]\n{lock}', folder / "h.toml")
     judged = judge_project(project, runs_of(result, allow_fallback=True), date(2026, 2, 1), words=reason_text)
-    met = {one.cell for one in judged.of_kind(Kind.MET)}
+    met = {one.cell for one in judged.of_kind(ProjectFindingKind.MET)}
     by_id = {cell.verdict.cell: cell for cell in result.cells}
     ran = {one.cell for one in known if one.basis is Basis.MEASURED and not did_not_run(by_id[one.cell])}
     whole = {one for one in ran if set(ids_of(by_id[one])) == set(by_id[one].verdict.evidence_ids)}

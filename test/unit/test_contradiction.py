@@ -14,10 +14,10 @@ from generators.compatibility.grade import grade
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.evidence.compacted import compact
 from hardware.evidence.damage import contradiction
-from hardware.evidence.kept import read_kept
+from hardware.evidence.kept_evidence import read_kept
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import CheckLine, Line, Origin, Outcome, RunLine, Stage, to_dict
 from hardware.evidence.store import read_folder

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from coverage_evidence import BERT, GPT2, T5, VIT, refusal, seven_types, write_run
 
-from generators.models.store import Obstacle
-from hardware.detection import detect
+from generators.models.recipe_store import Obstacle
+from hardware.detect import detect
 from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, Outcome
 from hardware.evidence.store import read_folder
-from reports.coverage.facts import RAN, Counts, Coverage, Result, Standing, by_task, grouped, percent
-from reports.coverage.standing import NOBODY_TRIED, coverage_here
+from reports.coverage.coverage_facts import RAN, Coverage, CoverageCounts, Result, Standing, by_task, grouped, percent
+from reports.coverage.coverage_results import NOBODY_TRIED, coverage_here
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_every_type_has_a_standing_and_none_is_left_without_a_reason(tmp_path, m
 def test_both_denominators(tmp_path, monkeypatch, found):
     seven_types(monkeypatch, refusal("electra", Obstacle.NO_CLASS), refusal("albert", Obstacle.NOT_DERIVED))
     write_run(tmp_path, BERT)
-    counts = Counts.of(found().targets[0].results)
+    counts = CoverageCounts.of(found().targets[0].results)
     assert counts.share == "1 of the 6 types that can be built (16.7 %); of all 7 types, 14.3 %"
 
 
@@ -150,7 +150,7 @@ def test_what_nobody_tried_counts_as_if_it_could_be_built_and_is_said(found):
     coverage = found()
     assert coverage.untried == 3
     assert result(coverage, "albert").reason == NOBODY_TRIED
-    assert Counts.of(coverage.targets[0].results).buildable == 7
+    assert CoverageCounts.of(coverage.targets[0].results).buildable == 7
 
 
 def test_groups_by_architecture_trait_family_and_task(tmp_path, found):
@@ -176,7 +176,7 @@ def test_tasks_beside_the_primary_one_are_counted_where_they_ran(tmp_path, found
     assert (asked.types, asked[Standing.PASSED], asked[Standing.FAILED]) == (5, 1, 1)
     assert counted["fill-mask"][Standing.PASSED] == 1
     assert not any(counted["token-classification"][standing] for standing in RAN)
-    assert Counts.of(coverage.targets[0].results)[Standing.PASSED] == 1
+    assert CoverageCounts.of(coverage.targets[0].results)[Standing.PASSED] == 1
 
 
 def test_checks_are_counted_once_each_at_their_worst(tmp_path, found):
@@ -193,8 +193,8 @@ def test_checks_are_counted_once_each_at_their_worst(tmp_path, found):
 def test_each_target_speaks_for_itself(tmp_path, found):
     write_run(tmp_path, BERT)
     cpu, simulated = found("cpu", "simulated").targets
-    assert Counts.of(cpu.results)[Standing.PASSED] == 1
-    assert Counts.of(simulated.results)[Standing.PASSED] == 0
+    assert CoverageCounts.of(cpu.results)[Standing.PASSED] == 1
+    assert CoverageCounts.of(simulated.results)[Standing.PASSED] == 0
     assert simulated.checks["builds"] == {"not_run": 4}
 
 

@@ -12,17 +12,17 @@ import jsonschema
 import pytest
 from coverage_evidence import BERT, GPT2, VIT, refusal, seven_types, write_run
 
-from generators.models.store import Obstacle
+from generators.models.recipe_store import Obstacle
+from hardware.command_line import open_door
 from hardware.errors import BrokenInput
 from hardware.evidence.store import read_folder
-from hardware.front_door import open_door
-from reports.coverage.facts import Coverage, Standing
-from reports.coverage.report import SCHEMA, CoverageReport, coverage_json, read_report
-from reports.coverage.standing import coverage_here
-from reports.coverage.view import coverage_markdown, coverage_text
+from reports.coverage.coverage_facts import Coverage, Standing
+from reports.coverage.coverage_report import SCHEMA, CoverageReport, coverage_json, read_report
+from reports.coverage.coverage_results import coverage_here
+from reports.coverage.coverage_view import coverage_markdown, coverage_text
 from reports.document import Table, text_document
 from reports.html.coverage_html import coverage_html
-from reports.kept import schema_of
+from reports.saved_reports import schema_of
 
 HOSTILE = "</script><script>alert(1)</script> | [x](javascript:1) \x1b[31m `a` \u202e"
 
@@ -69,7 +69,7 @@ def report(coverage: Coverage, **changes: object) -> CoverageReport:
 
 
 def here(folder) -> Coverage:
-    from hardware.detection import detect
+    from hardware.detect import detect
 
     return coverage_here(read_folder(folder), detect(), ("cpu",))
 

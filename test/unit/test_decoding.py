@@ -10,11 +10,10 @@ import torch
 
 from hardware.backends.base import Generation
 from hardware.compare import compare
-from hardware.model.calls import in_dtype
-from hardware.model.decoding import _told_of_each_token, _whole_passes, greedy
-from hardware.model.tensors import to_arrays
+from hardware.model.calls import in_dtype, to_arrays
+from hardware.model.greedy_decoding import _told_of_each_token, _whole_passes, greedy
 from hardware.output_masks import masks_of
-from hardware.testing.more_checks import replay_inputs
+from hardware.testing.capability_checks import replay_inputs
 
 
 def test_what_is_told_of_each_token_is_told_of_decoded_ones_and_other_texts_stay() -> None:

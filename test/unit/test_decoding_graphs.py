@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hardware.backends.base import Unsupported
-from hardware.export import decoding, exporter
-from hardware.export.decoding import none_of_it_in_torch
+from hardware.export import decoding_graphs, optimum_exporter
+from hardware.export.decoding_graphs import none_of_it_in_torch
 from hardware.model.calls import without_cache
 from hardware.model.positions import host_positions
 
@@ -21,7 +21,7 @@ def test_states_of_a_cache_are_found_by_name() -> None:
     cache = DynamicCache()
     cache.update(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4), 0)
     call = {"input_ids": torch.zeros(1, 3), "past_key_values": cache, "use_cache": True}
-    found = decoding.tensors_in(call)
+    found = decoding_graphs.tensors_in(call)
     assert set(found) == {"input_ids", "past.layers.0.keys", "past.layers.0.values"}
     assert found["past.layers.0.keys"] is cache.layers[0].keys
 
@@ -44,8 +44,11 @@ def test_the_part_that_decodes_and_its_encoder_are_found() -> None:
 
     captions, text = Captions(), Text()
     text.config = SimpleNamespace(is_encoder_decoder=False)
-    assert (decoding.decoder_of(captions), decoding.encoders_of(captions)) == (captions.text, [captions.vision])
-    assert (decoding.decoder_of(text), decoding.encoders_of(text)) == (text, [])
+    assert (decoding_graphs.decoder_of(captions), decoding_graphs.encoders_of(captions)) == (
+        captions.text,
+        [captions.vision],
+    )
+    assert (decoding_graphs.decoder_of(text), decoding_graphs.encoders_of(text)) == (text, [])
 
 
 def test_no_part_of_a_model_computes_in_torch_while_its_graphs_decode() -> None:
@@ -90,7 +93,7 @@ def test_an_exporter_gets_a_copy_with_the_very_same_weights() -> None:
     import torch
 
     model = torch.nn.Linear(2, 2)
-    copied = exporter._copy_of(model)
+    copied = optimum_exporter._copy_of(model)
     copied.forward = None
     assert copied.weight is model.weight
     assert model(torch.ones(1, 2)).shape == (1, 2)
@@ -110,8 +113,8 @@ def test_a_state_that_is_written_over_in_place_is_an_output_of_its_graph() -> No
             return ModelOutput(logits=input_ids * 2.0, past_key_values=past_key_values)
 
     call = {"input_ids": torch.ones(1, 3), "past_key_values": cache}
-    values = decoding.tensors_in(call)
-    assert set(decoding.compute_call(Decoder(), call, values)) == {"logits", "present.layers.0.keys"}
+    values = decoding_graphs.tensors_in(call)
+    assert set(decoding_graphs.compute_call(Decoder(), call, values)) == {"logits", "present.layers.0.keys"}
     assert float(values["past.layers.0.keys"].sum()) == 0
 
 

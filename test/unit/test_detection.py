@@ -15,18 +15,18 @@ from click.testing import CliRunner
 
 from hardware import detect, known_answer, probe, targets
 from hardware.__main__ import main
-from hardware.accelerators._pci import PciDevice
-from hardware.accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from hardware.backends.factory import known_targets
-from hardware.detection import HardwareInfo
+from hardware.command_line import open_door
+from hardware.detect import HardwareInfo
 from hardware.errors import BackendUnavailable, UsageError
 from hardware.expected_targets import expected_targets
-from hardware.front_door import open_door
-from hardware.listing import list_text
+from hardware.inventory.system.main_memory import cgroup_memory, read_memory
+from hardware.inventory.system.processor import read_cpu
+from hardware.inventory.vendors._pci import PciDevice
+from hardware.inventory.vendors.vendor import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
+from hardware.inventory_text import list_text
 from hardware.machine import LiveMachine
 from hardware.software import TorchBuild, parse_torch_version
-from hardware.system.cpu import read_cpu
-from hardware.system.memory import cgroup_memory, read_memory
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "hardware" / "schemas" / "inventory.json").read_text())

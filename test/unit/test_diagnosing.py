@@ -11,7 +11,7 @@ from front_doors import reporter as door
 from test_diagnosis import line
 
 from reports.diagnose_command import SCHEMA, diagnosis_markdown, diagnosis_object
-from reports.diagnosing import diagnose_text, versions_in
+from reports.diagnose_text import diagnose_text, versions_in
 
 CHAIN = """2026-01-01 INFO loading
 Traceback (most recent call last):

@@ -9,7 +9,7 @@ import pytest
 from hardware.backends.factory import known_targets
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from reports.advice import advised_error_types, diagnostics, recommend, remedies
-from reports.diagnosis import diagnose, error_types, identify
+from reports.diagnose import diagnose, error_types, identify
 from reports.finding import COSTS, Severity
 
 

@@ -11,14 +11,20 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from generators import profile
-from generators.derivation.diffusion import tiny_arguments, told_of
-from generators.models import classifier, libraries, priority
+from generators import model_profile
+from generators.models import classifier, model_libraries, priority
 from generators.models.classifier import classify
 from generators.models.inputs import covered_by, make_inputs
-from generators.models.libraries import DiffusionCatalog, catalog_of, diffusion_catalog, read_parts, read_pipelines
+from generators.models.model_libraries import (
+    DiffusionCatalog,
+    catalog_of,
+    diffusion_catalog,
+    read_parts,
+    read_pipelines,
+)
 from generators.models.recipe import SHIPPED, Recipe, read_recipe
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
+from generators.recipes.diffusion import tiny_arguments, told_of
 from generators.suites.render import render
 from hardware.cell import DIFFUSION_TASKS, Cell
 from hardware.errors import ModelError
@@ -32,14 +38,14 @@ CPU = Target.parse("cpu")
 
 @pytest.fixture
 def without_diffusers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libraries, "installed_diffusers", lambda: "")
-    monkeypatch.setattr(libraries, "pipeline_mappings", dict)
-    monkeypatch.setattr(libraries, "diffusion_catalog", libraries.diffusion_catalog.__wrapped__)
+    monkeypatch.setattr(model_libraries, "installed_diffusers", lambda: "")
+    monkeypatch.setattr(model_libraries, "pipeline_mappings", dict)
+    monkeypatch.setattr(model_libraries, "diffusion_catalog", model_libraries.diffusion_catalog.__wrapped__)
 
 
 @pytest.fixture
 def with_diffusers() -> None:
-    if not libraries.installed_diffusers():
+    if not model_libraries.installed_diffusers():
         pytest.skip("diffusers isn't installed")
 
 
@@ -96,8 +102,8 @@ def test_without_diffusers_the_families_are_those_whose_recipes_ship() -> None:
     assert classify("stable-diffusion").model_class == "UNet2DConditionModel"
     assert "stable-diffusion" not in priority.types_of_priority("all")
     with pytest.raises(ModelError, match=r"pip install -r requirements-diffusion\.txt"):
-        libraries.require("diffusers")
-    note = profile.profile_of("stable-diffusion").note
+        model_libraries.require("diffusers")
+    note = model_profile.profile_of("stable-diffusion").note
     assert "diffusers isn't installed" in note
     assert "pip install -r requirements-diffusion.txt" in note
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from recorded_machines import FIXTURES, XEON, disks
 
-from hardware.machine import LiveMachine, Reading
+from hardware.inventory.system.storage._disk_health import from_smartctl, read_smart
+from hardware.machine import LiveMachine, SourceReading
 from hardware.recording import ReplayedMachine
-from hardware.system.storage._health import from_smartctl, read_smart
 
 HEALTH_OF = [
     ("/dev/nvme0n1", "healthy", 27, 0, 150, ""),
@@ -49,9 +49,9 @@ def test_a_reason_names_what_stands_in_the_way_of_smart() -> None:
 class Saying(ReplayedMachine):
     """A machine on which every program prints the same."""
 
-    said = Reading(value="")
+    said = SourceReading(value="")
 
-    def run(self, *words: str, accept: int = 0) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
         return self.said
 
 
@@ -69,7 +69,7 @@ class Saying(ReplayedMachine):
 )
 def test_smartctl_that_tells_nothing_is_a_reason(said: str, reason: str) -> None:
     asked = Saying(FIXTURES / "machines" / XEON)
-    asked.said = Reading(value=said)
+    asked.said = SourceReading(value=said)
     told = read_smart(asked, "/dev/sda")
     assert told.status is None
     assert reason in told.untold

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from generators.derivation.division import Division, divided, divisions_of
-from generators.derivation.scopes import token_ids
-from generators.derivation.specs import _count_in_the_mask
-from generators.derivation.tiny import tiny_configs
 from generators.models.catalog import load_catalog
-from hardware.testing.loud_weights import fill
+from generators.recipes.config_division import Division, divided, divisions_of
+from generators.recipes.config_scopes import token_ids
+from generators.recipes.input_specs import _count_in_the_mask
+from generators.recipes.tiny import tiny_configs
+from hardware.testing.seeded_weights import fill
 
 
 def tiny(model_type: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def test_what_is_found_in_a_state_is_not_blown_up_where_it_is_next_to_nothing() 
 
 def test_what_a_single_layer_has_otherwise_is_shrunk_and_follows_it_to_its_new_place() -> None:
     """As transformers 5.2x says it, whose configurations name such layers by number."""
-    from generators.derivation.tiny import _layers_apart
+    from generators.recipes.tiny import _layers_apart
 
     config = default("llama")
     config.head_dim = 64

@@ -12,26 +12,26 @@ import pytest
 from click.testing import CliRunner
 
 from hardware.__main__ import main
-from hardware.accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from hardware.backends.factory import backend_class, built_in_targets
-from hardware.detection import HardwareInfo, ProbeResult, detect, targets
-from hardware.doctor import diagnosis as module
-from hardware.doctor.diagnosis import (
-    Diagnosis,
-    Finding,
-    Health,
+from hardware.command_line import open_door
+from hardware.detect import HardwareInfo, ProbeResult, detect, targets
+from hardware.doctor import hardware_diagnosis as module
+from hardware.doctor.hardware_diagnosis import (
+    DeviceHealth,
+    HardwareDiagnosis,
+    HardwareProblem,
     diagnose_machine,
     diagnosis_text,
     with_probes,
 )
-from hardware.doctor.remedies import ANY, Remedy, entries, kinds_of, remedies_for
+from hardware.doctor.hardware_remedies import ANY, HardwareRemedy, entries, kinds_of, remedies_for
 from hardware.expected_targets import TargetStatus, why_absent
-from hardware.front_door import open_door
+from hardware.inventory.system.main_memory import MemoryInfo
+from hardware.inventory.system.processor import CPUInfo
+from hardware.inventory.vendors.vendor import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from hardware.machine import LiveMachine
-from hardware.recording import INDEX, Recorder, ReplayedMachine
+from hardware.recording import INDEX, MachineRecorder, ReplayedMachine
 from hardware.software import HostInfo, TorchBuild
-from hardware.system.cpu import CPUInfo
-from hardware.system.memory import MemoryInfo
 from hardware.target import Target
 
 SCHEMA = json.loads((Path(module.__file__).parents[1] / "schemas" / "doctor.json").read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ def machine(*vendors: VendorFacts, torch: str | None = "2.13.0+cpu", **values: A
     )
 
 
-def diagnosed(inventory: HardwareInfo, kinds: tuple[str, ...] = UBUNTU) -> dict[str, Finding]:
+def diagnosed(inventory: HardwareInfo, kinds: tuple[str, ...] = UBUNTU) -> dict[str, HardwareProblem]:
     found = diagnose_machine(inventory, targets(inventory), kinds)
     return {one.name: one for one in found.findings}
 
@@ -82,7 +82,7 @@ def diagnosed(inventory: HardwareInfo, kinds: tuple[str, ...] = UBUNTU) -> dict[
 )
 def test_a_device_that_is_present_and_cant_be_used_has_a_command(values: dict[str, Any], command: str) -> None:
     found = diagnosed(machine(facts(**values)))["NVIDIA"]
-    assert found.health is Health.UNUSABLE
+    assert found.health is DeviceHealth.UNUSABLE
     assert found.is_problem
     assert command in found.remedies[0].command
     assert found.remedies[0].source
@@ -90,24 +90,24 @@ def test_a_device_that_is_present_and_cant_be_used_has_a_command(values: dict[st
 
 def test_what_isnt_here_is_no_problem() -> None:
     found = diagnosed(machine(facts(hardware=HardwareState.ABSENT, library=LibraryState.MISSING)))
-    assert found["NVIDIA"].health is Health.ABSENT
-    assert found["cuda"].health is Health.ABSENT
+    assert found["NVIDIA"].health is DeviceHealth.ABSENT
+    assert found["cuda"].health is DeviceHealth.ABSENT
     assert not found["cuda"].remedies
-    assert found["openvino"].health is Health.OPTIONAL
+    assert found["openvino"].health is DeviceHealth.OPTIONAL
     assert found["qnn"].remedies[0].command == "make setup-qnn"
     assert not any(one.is_problem for one in found.values())
 
 
 def test_a_simulated_device_is_no_problem() -> None:
-    assert diagnosed(machine(facts(simulated=True)))["NVIDIA"].health is Health.SIMULATED
+    assert diagnosed(machine(facts(simulated=True)))["NVIDIA"].health is DeviceHealth.SIMULATED
 
 
 def test_a_torch_of_another_build_keeps_a_present_gpu_from_use() -> None:
     found = diagnosed(machine(facts(), accelerators=(H100,)))
-    assert found["NVIDIA"].health is Health.EXPECTED
-    assert found["cuda"].health is Health.UNUSABLE
+    assert found["NVIDIA"].health is DeviceHealth.EXPECTED
+    assert found["cuda"].health is DeviceHealth.UNUSABLE
     assert found["cuda"].remedies[0].command.endswith("--torch-backend=auto torch==2.13.0")
-    assert found["rocm"].health is Health.ABSENT
+    assert found["rocm"].health is DeviceHealth.ABSENT
 
 
 def test_no_torch_is_a_problem_of_the_processor_too() -> None:
@@ -120,7 +120,7 @@ def test_hidden_devices_are_shown_again_by_a_command() -> None:
     hidden = replace(H100, extra_info={"hidden_by": "CUDA_VISIBLE_DEVICES="})
     inventory = machine(facts(), torch="2.13.0+cu128", accelerators=(hidden,))
     found = diagnosed(inventory)["cuda"]
-    assert found.health is Health.UNUSABLE
+    assert found.health is DeviceHealth.UNUSABLE
     assert found.remedies[0].command == "unset CUDA_VISIBLE_DEVICES"
 
 
@@ -170,8 +170,8 @@ def test_what_is_expected_and_computes_wrongly_is_broken() -> None:
     probes["openvino"] = replace(result("openvino", slow), timed_out=True)
     after = with_probes(before, probes, UBUNTU)  # type: ignore[arg-type]
     found = {one.name: one for one in after.findings}
-    assert found["cpu"].health is Health.WORKS
-    assert found["cuda"].health is Health.BROKEN
+    assert found["cpu"].health is DeviceHealth.WORKS
+    assert found["cuda"].health is DeviceHealth.BROKEN
     assert "--timeout 600" in found["openvino"].remedies[0].command
     assert [one.name for one in after.problems] == ["cuda", "openvino"]
     text = diagnosis_text(after)
@@ -206,7 +206,7 @@ def test_a_recording_gives_the_same_diagnosis(tmp_path: Path) -> None:
 def test_a_recording_holds_what_detection_read_and_the_kind_of_the_system_alone(tmp_path: Path) -> None:
     kept, plain = tmp_path / "kept", tmp_path / "plain"
     run("--no-check", "--record", str(kept))
-    recorder = Recorder(LiveMachine())
+    recorder = MachineRecorder(LiveMachine())
     detect(recorder)
     recorder.write(plain)
     names = [
@@ -242,13 +242,13 @@ def test_the_names_of_control_groups_are_no_part_of_a_recording(tmp_path: Path) 
         "proc/meminfo": "MemTotal: 16 kB\nMemAvailable: 8 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
     }
 
-    from hardware.system.memory import cgroup_memory
+    from hardware.inventory.system.main_memory import cgroup_memory
 
     for name, text in files.items():
         path = tmp_path / "root" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    recorder = Recorder(LiveMachine(tmp_path / "root"))
+    recorder = MachineRecorder(LiveMachine(tmp_path / "root"))
     assert cgroup_memory(recorder) == (2**30, 2**20)
     recorder.write(tmp_path / "kept")
     written = [str(path) + path.read_text() for path in (tmp_path / "kept").rglob("*") if path.is_file()]
@@ -266,7 +266,7 @@ def test_a_present_gpu_of_a_recorded_machine_that_cant_be_used_is_exit_code_1(tm
     (tmp_path / "root" / "proc").mkdir()
     memory = "MemTotal: 16 kB\nMemAvailable: 8 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
     (tmp_path / "root" / "proc" / "meminfo").write_text(memory)
-    recorder = Recorder(LiveMachine(tmp_path / "root"))
+    recorder = MachineRecorder(LiveMachine(tmp_path / "root"))
     detect(recorder)
     recorder.write(tmp_path / "kept")
     ran = run("--replay", str(tmp_path / "kept"))
@@ -297,7 +297,7 @@ def test_a_browser_that_is_missing_is_got_otherwise_than_its_environment(
     target: str, packages: dict[str, str], kinds: tuple[str, ...], command: str
 ) -> None:
     found = diagnosed(machine(packages=packages), kinds)[target]
-    assert (found.health, found.is_problem) == (Health.OPTIONAL, False)
+    assert (found.health, found.is_problem) == (DeviceHealth.OPTIONAL, False)
     assert command in found.remedies[0].command
 
 
@@ -310,18 +310,20 @@ def test_a_variant_may_need_less_than_its_target(target: str, package: str) -> N
 
 
 def test_a_command_that_a_reason_names_too_is_printed_once() -> None:
-    remedy = Remedy(command="make setup-qnn", source="docs/QNN.md")
+    remedy = HardwareRemedy(command="make setup-qnn", source="docs/QNN.md")
     reason = "onnxruntime-qnn has no environment here: make setup-qnn"
-    found = Finding(kind="target", name="qnn", health=Health.OPTIONAL, reason=reason, remedies=(remedy,))
-    added = diagnosis_text(Diagnosis(findings=(found,), checked=True)).partition("What could be added")[2]
+    found = HardwareProblem(
+        kind="target", name="qnn", health=DeviceHealth.OPTIONAL, reason=reason, remedies=(remedy,)
+    )
+    added = diagnosis_text(HardwareDiagnosis(findings=(found,), checked=True)).partition("What could be added")[2]
     assert added.count("make setup-qnn") == 1
     assert "qnn: onnxruntime-qnn has no environment here\n" in added
 
 
 def test_vendors_and_targets_are_each_listed_once_under_their_title() -> None:
-    vendor = Finding(kind="vendor", name="Nobody", health=Health.WORKS, reason="r", remedies=())
-    target = Finding(kind="target", name="cpu", health=Health.WORKS, reason="r", remedies=())
-    lines = diagnosis_text(Diagnosis(findings=(vendor, target), checked=True)).splitlines()
+    vendor = HardwareProblem(kind="vendor", name="Nobody", health=DeviceHealth.WORKS, reason="r", remedies=())
+    target = HardwareProblem(kind="target", name="cpu", health=DeviceHealth.WORKS, reason="r", remedies=())
+    lines = diagnosis_text(HardwareDiagnosis(findings=(vendor, target), checked=True)).splitlines()
     titles = {lines.index(title): title for title in ("Vendors", "Targets")}
     assert list(titles.values()) == ["Vendors", "Targets"]
     rows = [line.split()[1] for line in lines if line.startswith("  ok")]

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.evidence_table import gathered, keep, one_line
 from benchmarks.openvino_table import Row, class_of, page, passing_on_cpu, rows_of
 from hardware.cell import Cell
-from hardware.evidence.kept import last_checks
+from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine, Stage
 from hardware.evidence.writer import EvidenceWriter
 from hardware.target import Target

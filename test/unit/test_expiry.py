@@ -14,7 +14,7 @@ from hardware.cell import GRAPH_TASK, Cell
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.versions import FAULT_VARIABLE, SDK_VARIABLE, relevant_versions, versions_of
 from hardware.software import TorchBuild
-from reports.wording import texts
+from reports.reason_text import texts
 
 VENDORS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "qualcomm": "Qualcomm"}
 NARROW, WIDE = 1e-6, 1e-3

@@ -7,8 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from generators.compatibility.explaining import Asked, explain
-from generators.compatibility.facts import Facts
+from generators.compatibility.explanation import ExplainRequest, explain
+from generators.compatibility.rule_facts import Facts
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Level
 from hardware.target import Target
@@ -83,7 +83,7 @@ def test_what_is_no_cell_is_refused_with_what_is_wrong(cell, why):
 
 def test_a_short_list_is_told_and_a_long_one_counted():
     names = ("a", "b", "c", "d", "e")
-    asked = [Asked(fact="operators", wants="has x", value=names[:count], holds=False) for count in (4, 5)]
+    asked = [ExplainRequest(fact="operators", wants="has x", value=names[:count], holds=False) for count in (4, 5)]
     assert [one.text for one in asked] == [
         "operators has x (here a, b, c, d)",
         "operators has x (here 5 of them)",

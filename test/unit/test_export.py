@@ -15,7 +15,15 @@ import pytest
 from hardware.backends._openvino_model import class_name
 from hardware.backends.base import Generation, ModelSubject, Unsupported
 from hardware.evidence.record import Stage
-from hardware.export import Exported, decoding, export_openvino, exporter, keeping, openvino, verification
+from hardware.export import (
+    Exported,
+    decoding_graphs,
+    export_openvino,
+    openvino_export,
+    optimum_exporter,
+    routes,
+    verify_export,
+)
 
 INPUTS = {"x": np.linspace(-1, 1, 32, dtype=np.float32).reshape(2, 16)}
 
@@ -67,9 +75,9 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> None:
             folder=folder, method=method, decodes=method == "optimum-intel" and subject.generates != "none"
         )
 
-    monkeypatch.setattr(exporter, "with_exporter", make("optimum-intel"))
-    monkeypatch.setattr(exporter, "limit_of", lambda subject: "")
-    monkeypatch.setattr(openvino, "_TRACES", (("convert_model", make("convert_model")),))
+    monkeypatch.setattr(optimum_exporter, "with_exporter", make("optimum-intel"))
+    monkeypatch.setattr(optimum_exporter, "limit_of", lambda subject: "")
+    monkeypatch.setattr(openvino_export, "_TRACES", (("convert_model", make("convert_model")),))
 
 
 def export(openers: dict[str, Callable[..., Any]], **facts: Any) -> Exported:
@@ -79,16 +87,16 @@ def export(openers: dict[str, Callable[..., Any]], **facts: Any) -> Exported:
 def test_where_neither_way_works_both_reasons_are_told_at_the_stage_export(
     ways: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporter, "with_exporter", raising("no such type"))
-    monkeypatch.setattr(openvino, "_TRACES", (trace_raising("no such operator"),))
+    monkeypatch.setattr(optimum_exporter, "with_exporter", raising("no such type"))
+    monkeypatch.setattr(openvino_export, "_TRACES", (trace_raising("no such operator"),))
     with pytest.raises(Unsupported, match=r"optimum-intel: .*no such type.*convert_model: .*no such op") as caught:
         export({})
     assert (caught.value.error_type, caught.value.stage) == ("export_failed", Stage.EXPORT)
 
 
 def test_what_a_converter_says_at_length_is_cut(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporter, "with_exporter", raising("word " * 2_000))
-    monkeypatch.setattr(openvino, "_TRACES", (trace_raising("word " * 2_000),))
+    monkeypatch.setattr(optimum_exporter, "with_exporter", raising("word " * 2_000))
+    monkeypatch.setattr(openvino_export, "_TRACES", (trace_raising("word " * 2_000),))
     with pytest.raises(Unsupported, match="word word") as caught:
         export({})
     assert len(str(caught.value)) < 1_500
@@ -104,8 +112,8 @@ def test_what_a_converter_says_at_length_is_cut(ways: None, monkeypatch: pytest.
 def test_an_operator_that_cannot_be_converted_is_named(
     ways: None, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
-    monkeypatch.setattr(exporter, "with_exporter", raising("no such type"))
-    monkeypatch.setattr(openvino, "_TRACES", (trace_raising(text),))
+    monkeypatch.setattr(optimum_exporter, "with_exporter", raising("no such type"))
+    monkeypatch.setattr(openvino_export, "_TRACES", (trace_raising(text),))
     with pytest.raises(Unsupported, match=said) as caught:
         export({})
     assert (caught.value.error_type, caught.value.stage) == ("unsupported_operator", Stage.EXPORT)
@@ -164,7 +172,7 @@ def test_a_trace_that_is_right_for_its_example_alone_has_static_shapes(ways: Non
 def decodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of which torch decodes token 2, four times."""
     want = Runs(2).generate(INPUTS, steps=4)
-    monkeypatch.setattr(verification, "decoded_by_torch", lambda subject, example: (want, ""))
+    monkeypatch.setattr(verify_export, "decoded_by_torch", lambda subject, example: (want, ""))
 
 
 class DecodesWrongly(Runs):
@@ -174,7 +182,7 @@ class DecodesWrongly(Runs):
 
 @pytest.mark.usefixtures("decodes")
 def test_an_exporter_whose_cache_is_wrong_is_refused(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "write_decoding", lambda *_: None)
+    monkeypatch.setattr(decoding_graphs, "write_decoding", lambda *_: None)
     made = export({"optimum-intel": DecodesWrongly(2), "convert_model": Runs(2)}, generates="causal")
     assert (made.method, made.decodes) == ("convert_model", True)
     assert "decodes with other numbers than torch" in made.why_not_exporter
@@ -185,7 +193,7 @@ def test_graphs_that_decode_wrongly_are_left_out_with_the_reason(ways: None, mon
     def write(subject: Any, example: Any, folder: Path, forward: Any) -> None:
         (folder / "openvino_step_model.xml").write_text("a graph")
 
-    monkeypatch.setattr(decoding, "write_decoding", write)
+    monkeypatch.setattr(decoding_graphs, "write_decoding", write)
     made = export({"optimum-intel": Runs(3), "convert_model": DecodesWrongly(2)}, generates="causal")
     assert not made.decodes
     assert "decodes with other numbers" in made.conditions()["why_no_cache"]
@@ -195,7 +203,7 @@ def test_graphs_that_decode_wrongly_are_left_out_with_the_reason(ways: None, mon
 
 def test_what_was_exported_once_is_taken_from_the_cache(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
     first = export({"optimum-intel": Runs(3), "convert_model": Runs(2)})
-    monkeypatch.setattr(openvino, "_TRACES", (trace_raising("not again"),))
+    monkeypatch.setattr(openvino_export, "_TRACES", (trace_raising("not again"),))
     assert export({"optimum-intel": Runs(3)}) == first
 
 
@@ -210,14 +218,14 @@ def test_code_that_was_changed_in_memory_does_not_meet_an_export_from_before(way
 def test_an_export_whose_files_were_changed_is_made_anew(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
     first = export({"optimum-intel": Runs(3), "convert_model": Runs(2)})
     (first.folder / "openvino_model.bin").write_bytes(b"other weights")
-    monkeypatch.setattr(openvino, "_TRACES", (trace_raising("made again"),))
+    monkeypatch.setattr(openvino_export, "_TRACES", (trace_raising("made again"),))
     with pytest.raises(Unsupported, match="made again"):
         export({"optimum-intel": Runs(3)})
 
 
 def test_a_converter_that_was_edited_where_it_is_installed_exports_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = keeping.sources_of.__wrapped__(("openvino",))
-    assert before == keeping.sources_of.__wrapped__(("openvino",))
+    before = routes.sources_of.__wrapped__(("openvino",))
+    assert before == routes.sources_of.__wrapped__(("openvino",))
     real = os.stat
 
     def later(path: Any, *rest: Any, **named: Any) -> Any:
@@ -226,13 +234,13 @@ def test_a_converter_that_was_edited_where_it_is_installed_exports_anew(monkeypa
         return SimpleNamespace(st_size=told.st_size, st_mtime_ns=told.st_mtime_ns + 1) if edited else told
 
     monkeypatch.setattr(os, "stat", later)
-    assert keeping.sources_of.__wrapped__(("openvino",)) != before
+    assert routes.sources_of.__wrapped__(("openvino",)) != before
 
 
 def test_a_static_model_is_traced_anew_for_other_shapes_without_asking_the_exporter_again(
     ways: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporter, "with_exporter", raising("not again"))
+    monkeypatch.setattr(optimum_exporter, "with_exporter", raising("not again"))
     made = export_openvino(subject(generates="causal"), INPUTS, lambda made: Runs(2), traced_anew=True)
     assert (made.method, made.why_not_exporter, made.decodes) == ("convert_model", "", False)
 
@@ -246,18 +254,18 @@ def test_only_a_limit_below_the_installed_version_is_one(
     transformers = pytest.importorskip("transformers")
     monkeypatch.setattr(transformers, "__version__", installed)
     kind = type("Config", (), {"MAX_TRANSFORMERS_VERSION": limit})
-    monkeypatch.setattr(exporter, "_supported", lambda subject: {"none": kind})
-    assert exporter.limit_of(subject()) == beyond
+    monkeypatch.setattr(optimum_exporter, "_supported", lambda subject: {"none": kind})
+    assert optimum_exporter.limit_of(subject()) == beyond
 
 
 def test_the_exporter_gets_the_model_with_what_loading_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = []
     library = SimpleNamespace(export_from_model=lambda model, folder, task: asked.append((model, folder, task)))
     monkeypatch.setitem(sys.modules, "optimum.exporters.openvino", library)
-    monkeypatch.setattr(exporter, "_supported", lambda subject: {"none": None})
+    monkeypatch.setattr(optimum_exporter, "_supported", lambda subject: {"none": None})
     given = subject()
     given.model.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(pad_token_id=7))
-    made = exporter.with_exporter(given, INPUTS, tmp_path)
+    made = optimum_exporter.with_exporter(given, INPUTS, tmp_path)
     ((model, folder, task),) = asked
     assert (made.folder, folder, task) == (tmp_path, tmp_path, "none")
     assert (model.config.architectures, model.config.pad_token_id) == (["Doubled"], 7)
@@ -269,9 +277,9 @@ def test_an_exporter_is_told_to_go_beyond_its_limit_for_one_export_and_evidence_
     pytest.importorskip("transformers")
     kind = type("Config", (), {"MAX_TRANSFORMERS_VERSION": "4.0"})
     seen = []
-    monkeypatch.setattr(exporter, "_supported", lambda subject: {"none": kind})
-    monkeypatch.setattr(exporter, "_export", lambda *_: seen.append(kind.MAX_TRANSFORMERS_VERSION))
-    made = exporter.beyond_limit(subject(), INPUTS, tmp_path)
+    monkeypatch.setattr(optimum_exporter, "_supported", lambda subject: {"none": kind})
+    monkeypatch.setattr(optimum_exporter, "_export", lambda *_: seen.append(kind.MAX_TRANSFORMERS_VERSION))
+    made = optimum_exporter.beyond_limit(subject(), INPUTS, tmp_path)
     assert seen == [None]
     assert kind.MAX_TRANSFORMERS_VERSION == "4.0"
     assert made.conditions()["exporter_limit"] == "transformers 4.0"
@@ -290,8 +298,8 @@ def test_an_exporter_is_told_to_go_beyond_its_limit_for_one_export_and_evidence_
 def test_the_exporter_is_asked_for_a_task_by_its_own_name_with_a_cache_where_it_can(
     monkeypatch: pytest.MonkeyPatch, task: str, generates: str, known: set[str], name: str
 ) -> None:
-    monkeypatch.setattr(exporter, "_supported", lambda subject: dict.fromkeys(known))
-    assert exporter.exporter_task(subject(task=task, generates=generates)) == name
+    monkeypatch.setattr(optimum_exporter, "_supported", lambda subject: dict.fromkeys(known))
+    assert optimum_exporter.exporter_task(subject(task=task, generates=generates)) == name
 
 
 @pytest.mark.parametrize(
@@ -317,6 +325,6 @@ def test_an_export_is_held_against_inputs_without_padding():
 
     subject = ModelSubject(model=Sum(), task="none", identity="")
     example = {"input_ids": np.ones((2, 6), np.int64), "attention_mask": np.tril(np.ones((2, 6), np.int64))}
-    inputs, _ = verification.Proof.of(subject, example, "any", decodes=False).other
+    inputs, _ = verify_export.Proof.of(subject, example, "any", decodes=False).other
     assert (inputs["attention_mask"][:2] == 0).any()
     assert (inputs["attention_mask"][2:] == 1).all()

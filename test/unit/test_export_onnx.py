@@ -11,7 +11,7 @@ import pytest
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.evidence.record import Stage
 from hardware.export import export_onnx
-from hardware.export import onnx as exporting
+from hardware.export import onnx_export as exporting
 from hardware.export.traceable import RULED_OUT, arithmetic_masks
 
 torch = pytest.importorskip("torch")

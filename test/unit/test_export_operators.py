@@ -10,10 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hardware.export.operators import convertible_operators  # noqa: E402
+from hardware.export.convert_model import computed_beforehand  # noqa: E402
+from hardware.export.openvino_operators import convertible_operators  # noqa: E402
 from hardware.export.traceable import growing_caches  # noqa: E402
-from hardware.export.tracing import computed_beforehand  # noqa: E402
-from hardware.export.verification import held_inputs  # noqa: E402
+from hardware.export.verify_export import held_inputs  # noqa: E402
 
 functions = torch.nn.functional
 GENERATOR = torch.Generator().manual_seed(0)

@@ -12,13 +12,13 @@ from generators.compatibility.grade import level_rules
 from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import EDITED, Outcome
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
+from reports.reason_text import texts
 from reports.reporter import HardwareCompatibilityReporter
-from reports.wording import texts
 
 CHECKS = required_checks(Cell.parse(BERT))
 BROKEN = ("matches_reference",)

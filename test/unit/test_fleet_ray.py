@@ -15,17 +15,17 @@ import pytest
 from recorded_machines import machine
 
 from hardware.cell import Cell
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
 from hardware.expected_targets import node_resources
-from hardware.listing import list_text
+from hardware.inventory_text import list_text
 from hardware.target import Target
 from hardware.testing.suite_file import SuiteFile
 from hwcompat.plugins.fleet import ray_node
-from hwcompat.plugins.fleet.nodes import Demand, Node, demand_of, notes_on, refuse_unready
+from hwcompat.plugins.fleet.nodes import Demand, FleetNode, demand_of, notes_on, refuse_unready
 from hwcompat.plugins.fleet.ray_cluster import connected
 from hwcompat.plugins.fleet.ray_evidence import done_before, longest_first, take_in
 
@@ -179,11 +179,11 @@ def test_a_task_fits_a_node_that_offers_all_of_it(demand: Demand, offers: dict[s
 
 
 def test_what_computes_on_the_processor_takes_one_and_a_gpu_is_rays_to_hand_out() -> None:
-    nodes = (Node(id="a", offers={"cuda": 2, "GPU": 2, "cpu": 4, "CPU": 4}),)
+    nodes = (FleetNode(id="a", offers={"cuda": 2, "GPU": 2, "cpu": 4, "CPU": 4}),)
     assert demand_of(Target.parse("cpu"), nodes) == Demand(target="cpu", cpus=1)
     assert demand_of(Target.parse("cuda"), nodes) == Demand(target="cuda", gpus=1)
     assert demand_of(Target.parse("openvino:NPU"), nodes) == Demand(target="openvino:NPU")
-    uncounted = (Node(id="a", offers={"cuda": 1}),)
+    uncounted = (FleetNode(id="a", offers={"cuda": 1}),)
     assert demand_of(Target.parse("cuda"), uncounted).gpus == 0
 
 
@@ -206,7 +206,7 @@ REPORT = {
 
 
 def test_versions_that_moved_and_targets_that_cannot_be_are_said() -> None:
-    node = Node(id="abc", offers={"cuda": 1, "node:127.0.0.1": 1}).reporting(REPORT)
+    node = FleetNode(id="abc", offers={"cuda": 1, "node:127.0.0.1": 1}).reporting(REPORT)
     said = " ".join(notes_on([node], {"python": "3.11.7", "torch": "2.14.0"}, ["cuda"]))
     assert "node abc on machine-1 offers cuda 1: " in said
     assert "torch 2.13.0 (here 2.14.0)" in said
@@ -216,8 +216,8 @@ def test_versions_that_moved_and_targets_that_cannot_be_are_said() -> None:
 
 
 def test_a_node_without_torch_is_named_before_anything_runs() -> None:
-    lacking = Node(id="abc", offers={"cpu": 1}).reporting({**REPORT, "missing": ["torch"]})
-    silent = Node(id="def", offers={"cpu": 1}).reporting({"error": "no room"})
+    lacking = FleetNode(id="abc", offers={"cpu": 1}).reporting({**REPORT, "missing": ["torch"]})
+    silent = FleetNode(id="def", offers={"cpu": 1}).reporting({"error": "no room"})
     refuse_unready([lacking, silent], ["openvino"])
     with pytest.raises(UsageError, match=r"abc lacks torch; def doesn't report \(no room\)"):
         refuse_unready([lacking, silent], ["cpu"])
@@ -241,12 +241,12 @@ def test_no_file_of_a_bundle_lies_outside_its_folder(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(ValueError, match="outside its folder"):
-        ray_node.Runner(packed("1", name)[1])
+        ray_node.NodeRunner(packed("1", name)[1])
     assert list(tmp_path.rglob("*out.py")) == []
 
 
 def test_a_runner_that_dies_is_told_by_its_last_words() -> None:
-    runner = ray_node.Runner(packed("import sys; sys.exit('out of luck')")[1])
+    runner = ray_node.NodeRunner(packed("import sys; sys.exit('out of luck')")[1])
     with pytest.raises(ray_node.RunnerLost, match="ended with 1: out of luck"):
         runner.ask({"do": "report"})
     runner.close()
@@ -255,7 +255,7 @@ def test_a_runner_that_dies_is_told_by_its_last_words() -> None:
 def test_a_runner_ends_with_its_input(tmp_path: Path) -> None:
     text = f"import os, sys; print({{}}, flush=True); sys.stdin.read(); os.rmdir({str(tmp_path / 'x')!r})"
     (tmp_path / "x").mkdir()
-    runner = ray_node.Runner(packed(text)[1])
+    runner = ray_node.NodeRunner(packed(text)[1])
     assert runner.ask({}) == {}
     runner.close()
     assert not runner.is_alive

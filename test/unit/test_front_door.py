@@ -13,8 +13,8 @@ import pytest
 
 from hardware import errors
 from hardware.__main__ import main as hardware_commands
-from hardware.front_door import open_door
-from hardware.own_commands import interpreter
+from hardware.command_line import open_door
+from hardware.command_names import interpreter
 
 ROOT = Path(__file__).parents[2]
 DOORS = (["run_test_generation.py"], ["-m", "hardware"])

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.derivation.own_module import derive_own_module
-from generators.models.given import GivenRecipe, draw_inputs
+from generators.models.given_recipe import GivenRecipe, draw_inputs
 from generators.models.recipe import HERE
-from generators.suites.files import regenerate
+from generators.recipes.own_module import derive_own_module
 from generators.suites.render import render_given
+from generators.suites.suite_files import regenerate
 from hardware.cell import MODULE_TASK, Cell
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import ModelError
 from hardware.target import Target
 from hardware.testing.suite_file import is_edited, read_suite

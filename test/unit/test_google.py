@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from recorded_machines import changed, machine
 
-from hardware.accelerators.base import DriverState, LibraryState
-from hardware.accelerators.google import GoogleAccelerators, generations, read_usage
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import UsageError
+from hardware.inventory.vendors.google import GoogleAccelerators, generations, read_usage
+from hardware.inventory.vendors.vendor import DriverState, LibraryState
 
 GIB = 2**30
 

@@ -20,7 +20,7 @@ SECONDS = float(os.environ.get("THREAD_SECONDS", "2"))
 READ = """
 import json, threading, time
 from collections import Counter
-from hardware.accelerators.{module} import {kind}
+from hardware.inventory.vendors.{module} import {kind}
 backend = {kind}()
 end = time.monotonic() + {seconds}
 wrong, reads, lock = Counter(), Counter(), threading.Lock()

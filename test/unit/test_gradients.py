@@ -103,7 +103,7 @@ def test_padding_behind_an_image_weighs_nothing_in_a_gradient() -> None:
 def test_training_mode_is_for_those_whose_own_words_ask_for_it(words: str, learns: bool) -> None:
     import torch
 
-    from generators.derivation.measured import lost_gradients, trains_only
+    from generators.recipes.probe import lost_gradients, trains_only
     from hardware.backends._torch import loss_gradients
 
     class Refusing(torch.nn.Linear):
@@ -124,7 +124,7 @@ def test_training_mode_is_for_those_whose_own_words_ask_for_it(words: str, learn
 def test_training_mode_is_for_those_that_keep_what_they_computed_of_a_parameter() -> None:
     import torch
 
-    from generators.derivation.measured import trains_only
+    from generators.recipes.probe import trains_only
 
     class Keeping(torch.nn.Linear):
         kept: torch.Tensor | None = None

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from generators.derivation.graph_file import derive_graph
-from generators.models.given import GivenRecipe
+from generators.models.given_recipe import GivenRecipe
+from generators.recipes.graph_file import derive_graph
 from generators.suites.render import render_given
 from hardware.cell import GRAPH_TASK, Cell
 from hardware.errors import BrokenInput, ModelError, ModelMissing
@@ -202,7 +202,7 @@ def test_a_graph_of_chance_and_one_that_is_constant_are_refused(tmp_path: Path) 
 def test_a_file_that_does_not_fit_into_memory_is_refused_with_the_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("generators.derivation.graph_file.free_bytes", lambda: 1000)
+    monkeypatch.setattr("generators.recipes.graph_file.free_bytes", lambda: 1000)
     with pytest.raises(ModelError, match=r"needs about .* GB, and 0\.0 GB are free"):
         derive_graph(str(lookup(tmp_path / "net.onnx")))
 
@@ -299,14 +299,14 @@ def half(file: Path, kept: int, given: int = TensorProto.FLOAT) -> Path:
 )
 def test_a_file_is_tested_in_the_precision_that_it_computes_in(tmp_path, kept, given, precision):
     from generators.compatibility.rules import load_rules
-    from generators.plan import Choice, plan_suite
-    from generators.profile import profile_of
+    from generators.model_profile import profile_of
+    from generators.plan import PlanChoice, plan_suite
     from hardware.basic_detection import inventory_here
 
     file = half(tmp_path / "half.onnx", kept, given)
     assert OnnxReference(file).computes_in == precision
     profile = profile_of(str(file))
-    choice = Choice(target=Target(name="cpu"), required=True)
+    choice = PlanChoice(target=Target(name="cpu"), required=True)
     suite = plan_suite(profile, choice, "float32", load_rules(), inventory_here())
     assert suite.cell.precision == precision
     assert (precision in profile.note) == (precision != "float32")

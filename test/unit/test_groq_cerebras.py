@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_machines import machine
 
-from hardware.accelerators._libraries import Packages
-from hardware.accelerators.base import DriverState, LibraryState
-from hardware.accelerators.cerebras import CerebrasAccelerators, ClusterConfig, read_cluster
-from hardware.accelerators.groq import GroqAccelerators
 from hardware.errors import UsageError
+from hardware.inventory.vendors._lazy_library import Packages
+from hardware.inventory.vendors.cerebras import CerebrasAccelerators, ClusterConfig, read_cluster
+from hardware.inventory.vendors.groq import GroqAccelerators
+from hardware.inventory.vendors.vendor import DriverState, LibraryState
 from hardware.machine import LiveMachine
-from hardware.recording import Recorder
+from hardware.recording import MachineRecorder
 
 CONFIG: dict[str, Any] = {
     "currentContext": "here",
@@ -94,7 +94,7 @@ def test_a_configuration_is_reduced_to_what_names_nobody(tmp_path: Path, monkeyp
     file.write_text(json.dumps(CONFIG))
     monkeypatch.setenv("CSCONFIG_PATH", str(file))
     assert ClusterConfig().ask("cluster").value == {"fabric": "cs3", "namespaces": 1}
-    recorder = Recorder(LiveMachine())
+    recorder = MachineRecorder(LiveMachine())
     CerebrasAccelerators(recorder).facts()
     recorder.write(tmp_path / "kept")
     kept = "".join(one.read_text() for one in (tmp_path / "kept").rglob("*") if one.is_file())

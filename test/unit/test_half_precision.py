@@ -14,15 +14,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardware.backends._trace import operator_trace
 from hardware.backends.factory import get_backend
-from hardware.testing.choices import (
-    Choice,
+from hardware.testing.half_precision import CHOICES, ROUNDING, exact_operators, rounded_results
+from hardware.testing.router_choices import (
     OtherChoices,
+    RouterChoice,
     choices_of_whole_passes,
     hold_choices,
     observe_choices,
     undecided,
 )
-from hardware.testing.half_precision import CHOICES, ROUNDING, exact_operators, rounded_results
 from hardware.testing.tolerances import rounding
 
 NUMBERS = ("matches_reference", "matches_recorded", "honours_mask")
@@ -189,7 +189,7 @@ SCORES = torch.tensor([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
 
 
 def held(indices: list[list[int]], scores: torch.Tensor = SCORES) -> Any:
-    with hold_choices([Choice(function="topk", indices=np.array(indices))]) as found:
+    with hold_choices([RouterChoice(function="topk", indices=np.array(indices))]) as found:
         values, taken = scores.topk(2)
     assert taken.tolist() == indices
     assert torch.equal(values, scores.gather(1, taken))
@@ -219,11 +219,11 @@ def test_a_number_that_stands_for_a_mask_is_no_measure_of_rounding() -> None:
 
 
 def test_a_pass_that_makes_other_choices_takes_none() -> None:
-    with pytest.raises(OtherChoices), hold_choices([Choice(function="argmax", indices=np.array([0]))]):
+    with pytest.raises(OtherChoices), hold_choices([RouterChoice(function="argmax", indices=np.array([0]))]):
         SCORES.topk(2)
-    with pytest.raises(OtherChoices), hold_choices([Choice(function="topk", indices=np.zeros((2, 2), int))]):
+    with pytest.raises(OtherChoices), hold_choices([RouterChoice(function="topk", indices=np.zeros((2, 2), int))]):
         SCORES.topk(3)
-    with pytest.raises(OtherChoices), hold_choices([Choice(function="topk", indices=np.zeros((2, 2), int))]):
+    with pytest.raises(OtherChoices), hold_choices([RouterChoice(function="topk", indices=np.zeros((2, 2), int))]):
         pass
 
 
@@ -253,12 +253,12 @@ def test_choices_that_are_observed_are_no_work_of_the_host() -> None:
 
 @pytest.mark.parametrize("in_two_axes", [False, True])
 def test_choices_of_single_steps_are_put_behind_those_of_the_prompt(in_two_axes: bool) -> None:
-    def router(tokens: list[list[int]]) -> Choice:
+    def router(tokens: list[list[int]]) -> RouterChoice:
         array = np.array(tokens)[..., None]
-        return Choice(function="topk", indices=array if in_two_axes else array.reshape(-1, 1))
+        return RouterChoice(function="topk", indices=array if in_two_axes else array.reshape(-1, 1))
 
-    def token(*indices: int) -> Choice:
-        return Choice(function="argmax", indices=np.array(indices))
+    def token(*indices: int) -> RouterChoice:
+        return RouterChoice(function="argmax", indices=np.array(indices))
 
     given = [router([[1, 2], [3, 4]]), token(0, 0), router([[5], [6]]), token(1, 1), router([[7], [8]]), token(2, 2)]
     found = choices_of_whole_passes(given, rows=2, steps=3)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from generators.derivation import derive
-from generators.derivation.building import build, class_of, part_of
-from generators.derivation.derive import task_class
-from generators.derivation.specs import first_special, input_specs
-from generators.derivation.tiny import LABELS, head_arguments, tiny_configs
 from generators.models.architectures import UNKNOWN
 from generators.models.catalog import load_catalog
 from generators.models.classifier import classify_type
+from generators.recipes import derive
+from generators.recipes.build_model import build, class_of, part_of
+from generators.recipes.derive import task_class
+from generators.recipes.input_specs import first_special, input_specs
+from generators.recipes.tiny import LABELS, head_arguments, tiny_configs
 from hardware.errors import ModelError
 
 pytest.importorskip("torch")

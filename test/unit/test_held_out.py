@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from generators.compatibility.calibration.held_out import held_out, is_held_out
-from generators.models.libraries import known_types
+from generators.compatibility.prediction_scores import held_out, is_held_out
+from generators.models.model_libraries import known_types
 
 
 def test_the_list_is_what_the_hash_says_of_all_known_types():

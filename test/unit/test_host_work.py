@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from generators.derivation.code_facts import host_functions  # noqa: E402
+from generators.recipes.probe_code import host_functions  # noqa: E402
 
 X = torch.ones(2, 3)
 

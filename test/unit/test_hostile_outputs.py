@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from generators.compatibility.calibration.scoring import Scored, Scores
 from generators.compatibility.matrix import Matrix, build_matrix
+from generators.compatibility.prediction_scores import Scored, Scores
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.cell import Cell
-from hardware.detection import HardwareInfo, detect
+from hardware.detect import HardwareInfo, detect
 from hardware.evidence.record import CheckLine, Outcome, to_dict
-from hardware.listing import list_text
-from hardware.sampling import DeviceSample, HostSample, Sample
-from hardware.system.cpu_telemetry import CpuTelemetry
+from hardware.inventory.system.processor_telemetry import CpuTelemetry
+from hardware.inventory.telemetry import DeviceSample, HostSample, Sample
+from hardware.inventory_text import list_text
 from hwcompat.plugins.stress.monitor import View
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
 from reports.matrix_text import matrix_text

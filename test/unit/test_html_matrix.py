@@ -14,7 +14,7 @@ from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.compatibility.vocabulary import vocabulary
-from hardware.front_door import open_door
+from hardware.command_line import open_door
 from reports.html.matrix_html import matrix_html
 
 HOSTILE = "</script><script>document.title='owned'</script> <!-- \"'& \u2028\u2029\x9b\u202e"

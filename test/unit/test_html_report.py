@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import pytest
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
-from generators.project.finding import Kind, ProjectFinding, ProjectOutcome
-from hardware.detection import detect
+from generators.project.project_finding import ProjectFinding, ProjectFindingKind, ProjectOutcome
+from hardware.detect import detect
 from hardware.errors import OutputError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_run
 from hardware.evidence.writer import EvidenceWriter
-from reports.cells import CellReport
+from reports.cell_report import CellReport
 from reports.finding import Finding, Remedy, Severity
 from reports.formats import report_text
 from reports.html import report_view
@@ -288,7 +288,9 @@ def test_an_inventory_of_another_shape_costs_no_page():
 
 def test_an_accepted_failure_stays_a_failure_and_says_why_it_is_accepted():
     failed = line("builds", Outcome.FAILED, error_message="boom")
-    finding = ProjectFinding(kind=Kind.ACCEPTED, cell=CPU, message="known: HOSTILE <b>", fix="wait", quote="[[x]]")
+    finding = ProjectFinding(
+        kind=ProjectFindingKind.ACCEPTED, cell=CPU, message="known: HOSTILE <b>", fix="wait", quote="[[x]]"
+    )
     accepted = {failed.evidence_id: "the vendor knows"}
     outcome = ProjectOutcome(file="hwcompat.toml", findings=(finding,), accepted=accepted)
     page = page_of(failed, project=outcome)

@@ -11,7 +11,7 @@ import pytest
 from generators.compatibility.rules import load_rules
 from hardware.errors import BrokenInput
 from hardware.evidence.error_types import current_name, known_error_types
-from reports.identifying import Around, Expression, error_types, identify, known_issues, patterns, target_of
+from reports.error_patterns import Around, Expression, error_types, identify, known_issues, patterns, target_of
 
 MESSAGES = tomllib.loads(
     Path(__file__).with_name("data").joinpath("failure_messages.toml").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from generators.derivation.senses import modality_spec
 from generators.models.inputs import make_inputs
+from generators.recipes.modality_inputs import modality_spec
 from hardware.errors import ModelError
 
 
@@ -47,8 +47,8 @@ def test_tokens_are_an_image_only_where_nothing_else_is_taken() -> None:
     """ImageGPT's are colours; where pixels are taken that nobody knows the shape of, text alone proves little."""
     import torch
 
-    from generators.derivation.specs import input_specs
     from generators.models.catalog import TaskEntry
+    from generators.recipes.input_specs import input_specs
 
     class OfColours(torch.nn.Module):
         config = configured(vocab_size=512)

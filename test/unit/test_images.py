@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from generators.derivation.senses import modality_spec
 from generators.models.inputs import make_inputs
+from generators.recipes.modality_inputs import modality_spec
 
 
 def arrays_of(takes: tuple[str, ...], **attributes: Any) -> dict[str, Any]:

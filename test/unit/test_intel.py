@@ -13,10 +13,10 @@ import pytest
 import stub_libraries
 from stub_libraries import python
 
-from hardware.accelerators import _levelzero
-from hardware.accelerators._drivers import driver_version
-from hardware.accelerators.base import AcceleratorInfo
-from hardware.accelerators.intel import IntelAccelerators
+from hardware.inventory.vendors import _levelzero
+from hardware.inventory.vendors._kernel_drivers import driver_version
+from hardware.inventory.vendors.intel import IntelAccelerators
+from hardware.inventory.vendors.vendor import AcceleratorInfo
 from hardware.machine import LiveMachine
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ ctypes.CDLL = redirected
 """
 METRICS = """
 import json
-from hardware.accelerators.intel import IntelAccelerators
+from hardware.inventory.vendors.intel import IntelAccelerators
 backend = IntelAccelerators()
 print(json.dumps([[backend.get_temperature(i), backend.get_memory_usage(i), backend.get_utilization(i),
                    backend.get_power_usage(i), backend.get_throttle_reasons(i)]
@@ -41,7 +41,7 @@ print(json.dumps([[backend.get_temperature(i), backend.get_memory_usage(i), back
 LIST = """
 import json
 from dataclasses import asdict
-from hardware.accelerators.intel import IntelAccelerators
+from hardware.inventory.vendors.intel import IntelAccelerators
 backend = IntelAccelerators()
 print(json.dumps([asdict(backend.facts()) | {"state": backend.facts().state},
                   [asdict(one) for one in backend.list_devices()]]))
@@ -86,7 +86,7 @@ def test_metrics_come_in_degrees_bytes_percent_and_watts(with_stub: Run) -> None
 def test_what_is_kept_from_ordinary_users_is_none_with_a_reason(with_stub: Run) -> None:
     code = """
 import json
-from hardware.accelerators.intel import IntelAccelerators
+from hardware.inventory.vendors.intel import IntelAccelerators
 backend = IntelAccelerators()
 print(json.dumps([backend.get_utilization(0), backend.told(0, "utilization").reason, backend.get_temperature(0)]))
 """

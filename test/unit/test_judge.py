@@ -16,8 +16,8 @@ from hardware.cell import Cell
 from hardware.errors import BrokenInput
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import EDITED, Outcome
-from reports.diagnosis import diagnose
-from reports.wording import texts
+from reports.diagnose import diagnose
+from reports.reason_text import texts
 
 pytestmark = pytest.mark.skipif("honours_mask" not in CHECKS, reason="no recipe of bert for these transformers")
 

@@ -11,7 +11,7 @@ from generators.compatibility.judge import strongest_of
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome, Stage
-from reports.wording import texts
+from reports.reason_text import texts
 
 
 def test_all_passed_on_the_target_is_high_and_names_its_evidence():

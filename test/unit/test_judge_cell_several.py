@@ -11,7 +11,7 @@ from judged_cells import PLAN, VERSIONS, ask, line, passed
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
 from hardware.evidence.record import EDITED, Outcome
-from reports.wording import texts
+from reports.reason_text import texts
 
 
 def test_other_versions_make_evidence_expired():

@@ -10,7 +10,7 @@ from hardware.backends.base import BaseBackend
 from hardware.cell import Cell
 from hardware.evidence import versions
 from hardware.evidence.revisions import checker_versions
-from reports.wording import texts
+from reports.reason_text import texts
 
 pytestmark = pytest.mark.skipif("honours_mask" not in CHECKS, reason="no recipe of bert for these transformers")
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from generators.compatibility import judged
+from generators.compatibility import verdict_cache
 from generators.compatibility.judge import required_checks
-from generators.compatibility.judged import Judged, judged_in
+from generators.compatibility.verdict_cache import Judged, judged_in
 from generators.models.recipe import DERIVED
 from hardware.cell import Cell
-from hardware.detection import detect
-from hardware.evidence import modeling
+from hardware.detect import detect
+from hardware.evidence import modeling_files
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.versions import versions_of
 
@@ -66,9 +66,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     models = tmp_path / "installed" / "models"
     (models / "bert").mkdir(parents=True)
     (models / "bert" / "modeling_bert.py").write_text("", encoding="utf-8")
-    monkeypatch.setattr(modeling, "_models", lambda library: models if library == "transformers" else None)
+    monkeypatch.setattr(modeling_files, "_models", lambda library: models if library == "transformers" else None)
     monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(judged, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(verdict_cache, "_WORTH_KEEPING", 1)
     write_evidence(tmp_path / "evidence")
     return tmp_path / "evidence"
 
@@ -77,13 +77,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders that were judged anew."""
     found: list[Path] = []
-    read = judged.read_latest
+    read = verdict_cache.read_latest
 
     def noted(folder: Path) -> Any:
         found.append(folder)
         return read(folder)
 
-    monkeypatch.setattr(judged, "read_latest", noted)
+    monkeypatch.setattr(verdict_cache, "read_latest", noted)
     return found
 
 

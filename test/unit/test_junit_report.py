@@ -5,9 +5,9 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
-from generators.project.finding import ProjectOutcome
+from generators.project.project_finding import ProjectOutcome
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
-from reports.cells import CellReport
+from reports.cell_report import CellReport
 from reports.formats.junit import junit_report
 from reports.report import Report
 

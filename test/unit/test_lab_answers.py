@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import CheckLine, EndLine, Outcome, RunLine, to_dict
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import now
 from hardware.machine import LiveMachine
-from hardware.recording import Recorder
+from hardware.recording import MachineRecorder
 from hardware.testing.progress import Progress
 from hardware.testing.suite_file import SuiteFile, read_suite
 from hwcompat.plugins.fleet.lab_answers import (
@@ -135,7 +135,7 @@ def test_the_last_words_of_another_machine_are_text():
 
 
 def test_the_inventory_of_another_machine_is_read_like_any_recording(tmp_path: Path):
-    recorder = Recorder(LiveMachine())
+    recorder = MachineRecorder(LiveMachine())
     here = detect(recorder)
     recorder.write(tmp_path)
     files = {

@@ -12,15 +12,15 @@ import pytest
 
 from generators.compatibility.matrix_groups import UNNAMED, by_device
 from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import BrokenInput, HwCompatError
 from hardware.evidence import latest, reduce
 from hardware.evidence.compacted import compact
+from hardware.evidence.evidence_table import EvidenceTable, UnusualEvidenceError
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import CheckLine, EndLine, Line, Origin, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.runs import LAST_RUNS
 from hardware.evidence.store import Evidence, read_folder, read_line, read_run
-from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
 from reports.formats.json import report_object
 from reports.reporter import HardwareCompatibilityReporter
 
@@ -285,7 +285,7 @@ def test_an_accelerator_without_a_name_is_listed_only_where_something_ran():
 )
 def test_a_line_that_is_not_what_the_table_says_is_not_believed(changes):
     line = check("r1", "bert/fill-mask/cpu/float32")
-    where = reduce.Place(cell_id=line.cell_id, check_name="builds", target="cpu", machine="here", planned=True)
+    where = reduce.LinePlace(cell_id=line.cell_id, check_name="builds", target="cpu", machine="here", planned=True)
     row = reduce.Reduced(place=0, run_id="r1", where=where, accelerator="A")
     ((_, told),) = latest._placed({}, [row], {0: line})
     assert told == line

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from generators.derivation.measured import left_out, run_whole
+from generators.recipes.probe import left_out, run_whole
 
 
 class Whole(torch.nn.Linear):

@@ -16,7 +16,7 @@ from hardware.backends.base import Execution, ModelSubject, Runnable, coarsest
 from hardware.backends.factory import get_backend
 from hardware.testing.measurement import Measurement, Outputs
 from hardware.testing.model_test import ModelTest
-from hardware.testing.passes import WatchedPasses
+from hardware.testing.watched_passes import WatchedPasses
 
 TWO = {"x": np.ones((2, 4), dtype=np.float32)}
 THREE = {"x": np.ones((3, 4), dtype=np.float32)}

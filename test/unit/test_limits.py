@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from generators.compatibility.facts import Facts
+from generators.compatibility.rule_facts import Facts
 from generators.compatibility.rules import RuleSet, load_rules, predict
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
-from reports.wording import texts
+from reports.reason_text import texts
 
 CELL = Cell.parse("some/task/xpu/float32")
 

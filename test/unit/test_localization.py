@@ -15,10 +15,10 @@ import torch
 
 from hardware.errors import NothingMatched, UsageError
 from hardware.testing.reference import as_reference
-from hwcompat.plugins.triage.localization.comparing import error_of, padding_of
-from hwcompat.plugins.triage.localization.graphs import GraphRuns, Node, TracedValues, localize_graph
-from hwcompat.plugins.triage.localization.modules import localize_modules
-from hwcompat.plugins.triage.localization.result import Finding, Localization, Place
+from hwcompat.plugins.triage.localization.graph_nodes import GraphNode, GraphRuns, TracedValues, localize_graph
+from hwcompat.plugins.triage.localization.localization_result import ErrorPlace, Localization, LocalizationOutcome
+from hwcompat.plugins.triage.localization.tensor_errors import error_of, padding_of
+from hwcompat.plugins.triage.localization.torch_modules import localize_modules
 from hwcompat.plugins.triage.localize_command import exit_code, localization_json, localization_markdown
 
 TOLERANCE = 2e-5
@@ -82,7 +82,7 @@ def localized(broken: Any, *, masked: bool = True, **named: Any) -> Localization
 
 def test_a_model_that_computes_right_agrees_everywhere() -> None:
     found = localized(Model())
-    assert found.finding is Finding.AGREES
+    assert found.finding is LocalizationOutcome.AGREES
     assert found.place is None
     assert found.compared == 9  # the model, two calls of three modules, the table and the head
     assert exit_code(found) == 0
@@ -94,7 +94,7 @@ def test_a_wrong_weight_is_named_at_its_first_call_with_shapes_and_dtypes() -> N
         model.shared.second.weight *= 1.05
     found = localized(model)
     assert found.place is not None
-    assert (found.finding, found.place.name, found.place.call) == (Finding.NAMED, "shared.second", 0)
+    assert (found.finding, found.place.name, found.place.call) == (LocalizationOutcome.NAMED, "shared.second", 0)
     assert [(one.name, one.call) for one in found.others] == [("shared.second", 1)]
     assert (found.place.shape, found.place.dtype, found.place.expected_dtype) == ((2, 4, 6), "float32", "float64")
     assert found.place.input_error is not None
@@ -132,9 +132,9 @@ def test_what_is_as_far_off_on_the_cpu_is_no_fault_of_a_device() -> None:
     with torch.no_grad():
         model.head.weight *= 1.05
     control: Any = OnCpu(copy.deepcopy(model))
-    assert localized(model, control=lambda: control).finding is Finding.PRECISION
+    assert localized(model, control=lambda: control).finding is LocalizationOutcome.PRECISION
     clean: Any = OnCpu(Model())
-    assert localized(model, control=lambda: clean).finding is Finding.NAMED
+    assert localized(model, control=lambda: clean).finding is LocalizationOutcome.NAMED
 
 
 def test_watching_leaves_no_hooks_and_a_device_that_breaks_says_where() -> None:
@@ -169,9 +169,9 @@ def test_errors_are_by_scale_and_padding_and_rounding_are_none() -> None:
 
 
 NODES = [
-    Node(name="a", operator="MatMul", module="m", takes=("x",), gives=("a",)),
-    Node(name="b", operator="Add", module="m", takes=("a",), gives=("b",)),
-    Node(name="c", operator="Tanh", module="", takes=("b",), gives=("c",)),
+    GraphNode(name="a", operator="MatMul", module="m", takes=("x",), gives=("a",)),
+    GraphNode(name="b", operator="Add", module="m", takes=("a",), gives=("b",)),
+    GraphNode(name="c", operator="Tanh", module="", takes=("b",), gives=("c",)),
 ]
 
 
@@ -220,13 +220,13 @@ def graph(runs: Chain) -> Localization:
 def test_the_broken_node_is_named_on_the_device_and_in_the_graph(name: str, converted: bool) -> None:
     found = graph(Chain(name, converted=converted))
     assert found.place is not None
-    assert (found.finding, found.place.name) == (Finding.NAMED, name)
+    assert (found.finding, found.place.name) == (LocalizationOutcome.NAMED, name)
     assert not found.others
     assert any("itself is wrong" in one for one in found.notes) is converted
 
 
 def test_a_graph_that_is_right_agrees() -> None:
-    assert graph(Chain()).finding is Finding.AGREES
+    assert graph(Chain()).finding is LocalizationOutcome.AGREES
 
 
 def test_an_onnx_node_is_named_among_nodes_that_read_inputs_of_their_own(tmp_path: Path) -> None:
@@ -260,10 +260,10 @@ def test_an_onnx_node_is_named_among_nodes_that_read_inputs_of_their_own(tmp_pat
 
 
 def said() -> Localization:
-    place = Place(name="a.`<b>`", kind="Linear", own_error=math.inf, error=0.5, shape=(2, 3), dtype="float16")
+    place = ErrorPlace(name="a.`<b>`", kind="Linear", own_error=math.inf, error=0.5, shape=(2, 3), dtype="float16")
     return Localization(
         cell="bert/fill-mask/cpu/float32",
-        finding=Finding.NAMED,
+        finding=LocalizationOutcome.NAMED,
         granularity="module",
         reference="r",
         tolerance=TOLERANCE,
@@ -290,7 +290,7 @@ def test_the_first_line_says_where_and_foreign_text_is_no_markup() -> None:
 
 
 def test_what_can_not_be_localized_is_refused_with_the_next_step() -> None:
-    from hwcompat.plugins.triage.localization.cells import checked_cell
+    from hwcompat.plugins.triage.localization.localize_cell import checked_cell
 
     with pytest.raises(UsageError, match="cpu"):
         checked_cell("bert/fill-mask/cup/float32")

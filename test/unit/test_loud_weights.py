@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.testing.loud_weights import fill
+from hardware.testing.seeded_weights import fill
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +34,7 @@ def numbers(parameter: Any) -> np.ndarray:
 def test_another_process_gives_the_same_numbers():
     code = """
         import torch
-        from hardware.testing.loud_weights import fill
+        from hardware.testing.seeded_weights import fill
         torch.manual_seed(12345)
         model = fill(torch.nn.Linear(8, 4))
         print(model.weight.detach().numpy().tobytes().hex(), model.bias.detach().numpy().tobytes().hex())

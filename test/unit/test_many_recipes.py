@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from generators.derivation import many
-from generators.derivation.building import obstacle_of
-from generators.derivation.many import Wanted, derive_and_keep, missing
 from generators.models.catalog import installed_version
 from generators.models.recipe import DERIVED, Recipe
-from generators.models.store import (
+from generators.models.recipe_store import (
     Obstacle,
     Refusal,
     keep_refusal,
@@ -23,6 +20,9 @@ from generators.models.store import (
     refusals,
     shipped_recipes,
 )
+from generators.recipes import derive_many
+from generators.recipes.build_model import obstacle_of
+from generators.recipes.derive_many import Wanted, derive_and_keep, missing
 from hardware.errors import BrokenInput
 
 TYPES = ("bert", "dies", "hangs", "refuses")
@@ -48,8 +48,8 @@ def _stand_in(wanted: Wanted) -> dict[str, Any]:
 
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(many, "warm_up", lambda: None)
-    monkeypatch.setattr(many, "_derive", _stand_in)
+    monkeypatch.setattr(derive_many, "warm_up", lambda: None)
+    monkeypatch.setattr(derive_many, "_derive", _stand_in)
 
 
 @pytest.mark.usefixtures("children", "cache")

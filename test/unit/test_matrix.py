@@ -12,9 +12,9 @@ import pytest
 from generators.compatibility.matrix import SCHEMA, build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict, schema
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
+from hardware.command_line import terminal_width
 from hardware.errors import UsageError
-from hardware.front_door import terminal_width
 from reports.matrix_text import CONSOLE_WIDTH, NOTES, matrix_text
 
 FAMILY_OF = {"bert": "embedding", "albert": "embedding", "gpt2": "text_generation"}

@@ -12,8 +12,8 @@ import pytest
 from generators.compatibility.matrix import Matrix, build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
+from hardware.command_line import open_door
 from hardware.errors import BrokenInput, UsageError
-from hardware.front_door import open_door
 from reports.matrix_changes import (
     CHANGES_SCHEMA,
     FAIL_ON,

@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from generators.compatibility.memory import Anatomy, MemoryEstimate, MemoryRequest, Room, changes, fit, parse_size
+from generators.compatibility.memory_fit import (
+    MemoryAnatomy,
+    MemoryEstimate,
+    MemoryRequest,
+    Room,
+    changes,
+    fit,
+    parse_size,
+)
 from hardware.errors import ModelError, UsageError
 
 CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"
 GB = 10**9
-ANATOMY = Anatomy(
+ANATOMY = MemoryAnatomy(
     parameters=7 * GB, linear=6 * GB, largest=GB // 10, block=GB // 5, beside=GB // 2
 )  # about a model of seven billion
 
@@ -116,9 +124,9 @@ def test_nothing_helps_is_said():
 @pytest.mark.parametrize(("model_type", "mode"), [("llama", "training"), ("resnet", "inference")])
 def test_estimate_agrees_with_the_allocator(model_type, mode):
     from benchmarks.memory.measuring import measured
-    from generators.derivation.building import build
-    from generators.derivation.memory.estimate import Skeleton, built
-    from generators.models.store import load_recipe
+    from generators.models.recipe_store import load_recipe
+    from generators.recipes.build_model import build
+    from generators.recipes.memory.memory_estimate import Skeleton, built
 
     recipe = load_recipe(model_type)
     assert recipe is not None
@@ -133,7 +141,7 @@ def test_estimate_agrees_with_the_allocator(model_type, mode):
 def test_seventy_billion_parameters_are_counted_without_being_allocated():
     import psutil
 
-    from generators.derivation.memory.asked import memory_of
+    from generators.recipes.memory.memory_request import memory_of
 
     before = psutil.Process().memory_info().rss
     said = memory_of(str(CONFIGS / "llama-3-70b"), None, {"batch": 2, "context": 1024})
@@ -147,7 +155,7 @@ def test_seventy_billion_parameters_are_counted_without_being_allocated():
 
 
 def test_text_longer_than_the_positions_is_refused_with_what_is_possible():
-    from generators.derivation.memory.asked import memory_of
+    from generators.recipes.memory.memory_request import memory_of
 
     with pytest.raises(ModelError, match="no more than 512") as refused:
         memory_of(str(CONFIGS / "bert-large"), None, {"context": 1000})
@@ -175,7 +183,7 @@ def written(folder: Path, **changed) -> str:
 
 @pytest.mark.parametrize("changed", [{"num_hidden_layers": -3}, {"vocab_size": -1}, {"hidden_size": 0}])
 def test_sizes_that_no_model_has_are_refused_by_name(tmp_path, changed):
-    from generators.derivation.memory.asked import memory_of
+    from generators.recipes.memory.memory_request import memory_of
 
     with pytest.raises(ModelError, match="describes no model") as refused:
         memory_of(written(tmp_path, **changed), None, {})
@@ -183,7 +191,7 @@ def test_sizes_that_no_model_has_are_refused_by_name(tmp_path, changed):
 
 
 def test_weights_that_are_quantised_are_counted_so(tmp_path):
-    from generators.derivation.memory.asked import memory_of
+    from generators.recipes.memory.memory_request import memory_of
 
     asked = {"mode": "inference", "precision": "bfloat16", "least_room": 1}
     plain = memory_of(written(tmp_path / "plain"), None, asked)
@@ -201,7 +209,7 @@ def test_weights_that_are_quantised_are_counted_so(tmp_path):
 
 
 def test_a_precision_that_is_not_counted_is_said(tmp_path):
-    from generators.derivation.memory.asked import memory_of
+    from generators.recipes.memory.memory_request import memory_of
 
     said = memory_of(written(tmp_path, dtype="float64"), None, {"mode": "inference"})
     assert said["estimates"][0]["precision"] == "float32"
@@ -212,7 +220,7 @@ def test_weights_of_another_model_beside_a_configuration_are_said(tmp_path):
     import numpy as np
     from safetensors.numpy import save_file
 
-    from generators.derivation.memory.asked import memory_of, weights_of_another
+    from generators.recipes.memory.memory_request import memory_of, weights_of_another
 
     folder = written(tmp_path)
     save_file({"one": np.zeros((10, 10), np.float32), "two": np.zeros(5, np.float32)}, tmp_path / "model.safetensors")
@@ -226,15 +234,15 @@ def test_what_kernels_hold_is_that_of_the_processor_that_is_asked_about():
     """Half precision has no kernels of oneDNN's below AVX-512, and channels lie in blocks of half as many."""
     import torch
 
-    from generators.derivation.memory import workspace
+    from generators.recipes.memory import kernel_workspace
 
     given, weight = torch.ones(2, 4, 8, 8, device="meta"), torch.ones(4, 4, 3, 3, device="meta")
     args = (given, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
     held = {}
     for kind in ("AVX2", "AVX512"):
-        with workspace.on_processor(kind):
-            held[kind] = workspace.workspace_of("convolution", args, [given])
-            assert workspace._block() == {"AVX2": 8, "AVX512": 16}[kind]
+        with kernel_workspace.on_processor(kind):
+            held[kind] = kernel_workspace.workspace_of("convolution", args, [given])
+            assert kernel_workspace._block() == {"AVX2": 8, "AVX512": 16}[kind]
     assert held["AVX2"] != held["AVX512"]
 
 
@@ -242,9 +250,9 @@ def test_a_measured_point_is_estimated_for_its_own_processor(monkeypatch):
     from types import SimpleNamespace
 
     from benchmarks.memory import estimating
-    from generators.derivation.memory import workspace
+    from generators.recipes.memory import kernel_workspace
 
-    blocks = SimpleNamespace(estimate=lambda *_: SimpleNamespace(parts={"workspace": workspace._block()}))
+    blocks = SimpleNamespace(estimate=lambda *_: SimpleNamespace(parts={"workspace": kernel_workspace._block()}))
     monkeypatch.setattr(estimating, "_skeleton", lambda _: blocks)
     monkeypatch.setattr(estimating, "_rival", lambda *_: 0)
     point = {"config_class": "", "model_class": "", "config": {}, "inputs": {}, "mode": "inference"}
@@ -254,8 +262,8 @@ def test_a_measured_point_is_estimated_for_its_own_processor(monkeypatch):
 
 
 def test_an_estimate_that_cannot_be_kept_is_told_and_kept_where_it_can_be(monkeypatch, caplog):
-    from generators.derivation import memory_answer as asking
     from generators.models.classifier import classify_type
+    from generators.recipes import memory_answer as asking
 
     said = {"estimates": [estimate(10 * GB).to_dict()], "anatomy": vars(ANATOMY), "notes": []}
     asked = []

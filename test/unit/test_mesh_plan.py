@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from recorded_machines import machine
 
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import UsageError
-from hwcompat.plugins.placement.device import Device, Figure, accelerators_of, processor_ranks
 from hwcompat.plugins.placement.mesh.axes import HOST, DeviceMesh, Split
-from hwcompat.plugins.placement.mesh.check import environment_of
-from hwcompat.plugins.placement.mesh.figures import ModelFigures, cut
-from hwcompat.plugins.placement.mesh.plan import DoesntFit, MeshRefused, plan_mesh
+from hwcompat.plugins.placement.mesh.mesh_check import environment_of
+from hwcompat.plugins.placement.mesh.mesh_plan import DoesntFit, MeshRefused, plan_mesh
+from hwcompat.plugins.placement.mesh.model_figures import ModelFigures, cut
+from hwcompat.plugins.placement.placement_device import Device, Figure, accelerators_of, processor_ranks
 
 GIB = 2**30
 LLAMA = ModelFigures(

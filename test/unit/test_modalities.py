@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.senses import modality_spec
 from generators.models.inputs import KINDS, LENGTHS, make_inputs
 from generators.models.recipe import Recipe, read_recipe
-from generators.models.store import SHIPPED
+from generators.models.recipe_store import SHIPPED
+from generators.recipes.modality_inputs import modality_spec
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.errors import ModelError
@@ -96,7 +96,7 @@ def test_boxes_have_their_corners_in_order() -> None:
 def test_an_input_that_changes_nothing_is_named() -> None:
     import torch
 
-    from generators.derivation.measure import run, unheard
+    from generators.recipes.measurements import run, unheard
 
     class Blind(torch.nn.Linear):
         def forward(self, past_values: Any, pixel_values: Any) -> Any:
@@ -137,10 +137,10 @@ def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
     """BLIP puts its first token into the prompt and decodes without the last one; the result says from what."""
     import torch
 
-    from generators.derivation.building import build
-    from hardware.model.decoding import greedy
-    from hardware.model.tensors import to_tensors
-    from hardware.testing.loud_weights import fill
+    from generators.recipes.build_model import build
+    from hardware.model.calls import to_tensors
+    from hardware.model.greedy_decoding import greedy
+    from hardware.testing.seeded_weights import fill
 
     recipe = read_recipe(SHIPPED / "5.5.4" / "blip.json")
     model = fill(
@@ -161,7 +161,7 @@ def test_an_example_that_is_left_out_is_named() -> None:
     """A model that scatters more than there are places for silently leaves the last image out."""
     import torch
 
-    from generators.derivation.measure import run, unheard
+    from generators.recipes.measurements import run, unheard
 
     class First(torch.nn.Linear):
         def forward(self, pixel_values: Any) -> Any:

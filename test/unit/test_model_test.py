@@ -173,7 +173,7 @@ def test_decoding_is_held_against_float64_and_not_against_the_device_itself(monk
 def test_numbers_of_the_device_that_are_not_finite_are_the_devices(
     monkeypatch: pytest.MonkeyPatch, check: Callable[[ModelTest], float]
 ) -> None:
-    from hardware.testing.plugin import _message, classify_error
+    from hardware.testing.pytest_plugin import _message, classify_error
 
     case = decoding(monkeypatch, lambda logits: logits * float("nan"))
     assert not check(case) <= case.tolerance
@@ -208,7 +208,7 @@ def test_a_reference_that_is_not_finite_is_said_of_float64_alone(monkeypatch: py
 def test_an_export_of_decoding_that_failed_is_a_failure_of_the_route_and_no_skip(
     monkeypatch: pytest.MonkeyPatch, error: Unsupported, raised: type[Exception]
 ) -> None:
-    from hardware.testing.plugin import classify_error
+    from hardware.testing.pytest_plugin import classify_error
 
     monkeypatch.setattr(TorchRunnable, "can", frozenset())
     monkeypatch.setattr(TorchRunnable, "failed", {"generate": error}, raising=False)

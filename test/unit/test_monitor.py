@@ -17,8 +17,8 @@ import stub_libraries
 from rich.console import Console
 
 from hardware.errors import UsageError
-from hardware.sampling import DeviceSample, HostSample, Sample
-from hardware.system.cpu_telemetry import CpuTelemetry
+from hardware.inventory.system.processor_telemetry import CpuTelemetry
+from hardware.inventory.telemetry import DeviceSample, HostSample, Sample
 from hwcompat.plugins.stress.monitor import View, chosen_format, sparkline
 
 ROOT = Path(__file__).parents[2]

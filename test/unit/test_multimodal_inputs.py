@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.measure import masked_outputs
-from generators.derivation.sound import chosen_layout, sound_layouts
 from generators.models.architectures import shape_of
 from generators.models.catalog import load_catalog
 from generators.models.inputs import covered_by, make_inputs
 from generators.models.recipe import Recipe, read_recipe
-from generators.models.store import SHIPPED
+from generators.models.recipe_store import SHIPPED
+from generators.recipes.input_layouts import chosen_layout, sound_layouts
+from generators.recipes.measurements import masked_outputs
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.output_masks import masks_of

@@ -19,15 +19,15 @@ from tiny_models import broken, run, tiny
 from benchmarks.mutants.__main__ import KINDS
 from benchmarks.mutants.runs import plan_rounds
 from generators.models.catalog import installed_version
-from generators.models.store import stored_recipes
-from generators.mutants import plugin
-from generators.mutants.anatomy import SMALLEST_CHANGE, Anatomy, change
-from generators.mutants.operators import CONTROL, OPERATORS, Mutant, mutate, parse_mutant
+from generators.models.recipe_store import stored_recipes
+from generators.mutants import mutation_plugin
+from generators.mutants.model_anatomy import SMALLEST_CHANGE, ModelAnatomy, change
+from generators.mutants.mutation_operators import CONTROL, OPERATORS, Mutant, mutate, parse_mutant
 from generators.mutants.orders import (
     ORDERS_VARIABLE,
     Made,
+    MutantStatus,
     Order,
-    Status,
     judge_clean,
     judge_mutant,
     read_orders,
@@ -81,28 +81,28 @@ def test_a_break_that_changes_nothing_is_reported_and_never_killed() -> None:
     assert moved == 0.0
     for lines in (PASSED, [PASSED[0], FAILED]):
         judged = judge_mutant(CHECKS, lines, Made(mutant=MUTANT, change=moved), least=SMALLEST_CHANGE)
-        assert judged.status is Status.EQUIVALENT
+        assert judged.status is MutantStatus.EQUIVALENT
         assert not judged.status.is_good
 
 
 @pytest.mark.parametrize(
     ("lines", "moved", "status"),
     [
-        ([PASSED[0], FAILED], 0.3, Status.KILLED),
-        ([PASSED[0], FAILED], float("inf"), Status.KILLED),
-        (PASSED, 0.3, Status.SURVIVED),
-        ([PASSED[0], CRASHED], 0.3, Status.ERROR),
-        ([PASSED[0], LEFT_OUT], 0.3, Status.ERROR),
-        ([PASSED[0], FAILED], None, Status.ERROR),
-        ([], 0.3, Status.ERROR),
+        ([PASSED[0], FAILED], 0.3, MutantStatus.KILLED),
+        ([PASSED[0], FAILED], float("inf"), MutantStatus.KILLED),
+        (PASSED, 0.3, MutantStatus.SURVIVED),
+        ([PASSED[0], CRASHED], 0.3, MutantStatus.ERROR),
+        ([PASSED[0], LEFT_OUT], 0.3, MutantStatus.ERROR),
+        ([PASSED[0], FAILED], None, MutantStatus.ERROR),
+        ([], 0.3, MutantStatus.ERROR),
     ],
 )
-def test_only_a_check_that_disagreed_kills(lines: list[CheckLine], moved: float | None, status: Status) -> None:
+def test_only_a_check_that_disagreed_kills(lines: list[CheckLine], moved: float | None, status: MutantStatus) -> None:
     made = Made(refused={"half_batch@0": "no batch"}) if moved is None else Made(mutant=MUTANT, change=moved)
     judged = judge_mutant(CHECKS, lines, made, least=SMALLEST_CHANGE)
     assert judged.status is status
-    assert judged.status.is_good is (status is Status.KILLED)
-    if status is Status.KILLED:
+    assert judged.status.is_good is (status is MutantStatus.KILLED)
+    if status is MutantStatus.KILLED:
         assert (judged.caught_by, judged.error) == ("matches_reference", 0.5)
     else:
         assert judged.message
@@ -163,19 +163,19 @@ def start_plugin() -> Any:
     manager = SimpleNamespace(registered=[])
     manager.register = manager.registered.append
     config: Any = SimpleNamespace(stash=pytest.Stash(), pluginmanager=manager)
-    plugin.pytest_configure(config)
+    mutation_plugin.pytest_configure(config)
     return config
 
 
 def test_the_plugin_breaks_what_is_loaded_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs, recipe = tiny("vit")
     clean, loading = run(model, inputs)["logits"], TorchBackend.load
-    monkeypatch.setenv(plugin.MUTANT_VARIABLE, "nan_row@0")
+    monkeypatch.setenv(mutation_plugin.MUTANT_VARIABLE, "nan_row@0")
     config = start_plugin()
     try:
         outputs = load(model, recipe, inputs)(**inputs)
     finally:
-        plugin.pytest_unconfigure(config)
+        mutation_plugin.pytest_unconfigure(config)
     assert np.isnan(outputs["logits"][-1]).all()
     assert np.array_equal(run(model, inputs)["logits"], clean)
     assert TorchBackend.load is loading
@@ -204,7 +204,7 @@ def test_each_suite_is_broken_as_ordered_and_taken_to_cpu(monkeypatch: pytest.Mo
             if is_broken:
                 assert (case.actual_target.name, case.substitution_reason) == ("cpu", "")
     finally:
-        plugin.pytest_unconfigure(config)
+        mutation_plugin.pytest_unconfigure(config)
     made = Made.from_dict(json.loads((tmp_path / "a.json").read_text()))
     assert (made.mutant.operator if made.mutant else "", made.change) == ("nan_row", float("inf"))
 
@@ -214,7 +214,7 @@ def test_the_first_break_that_the_model_has_a_place_for_is_made() -> None:
     inputs = {"input": np.ones((2, 4), dtype=np.float32)}
     subject = ModelSubject(model=model, task="own", identity="x")
     order = Order(mutants=("dropped_mask@0", f"{CONTROL}@0", "nan_row@0", "half_batch@0"))
-    made = plugin.break_subject(subject, inputs, order)
+    made = mutation_plugin.break_subject(subject, inputs, order)
     assert made.mutant is not None
     assert made.mutant.name == "nan_row@0"
     assert "no mask" in made.refused["dropped_mask@0"]
@@ -229,8 +229,8 @@ def test_a_break_that_a_model_of_an_unknown_shape_refuses_becomes_a_reason(monke
     def fail(*_: Any) -> Any:
         raise RuntimeError("shape '[-1]' is invalid")
 
-    monkeypatch.setattr(plugin, "mutate", fail)
-    made = plugin.break_subject(subject, {}, Order(mutants=("half_batch@0",)))
+    monkeypatch.setattr(mutation_plugin, "mutate", fail)
+    made = mutation_plugin.break_subject(subject, {}, Order(mutants=("half_batch@0",)))
     assert made.mutant is None
     assert str(made) == "no half_batch@0: RuntimeError: shape '[-1]' is invalid"
 
@@ -248,14 +248,14 @@ def test_a_model_without_gradients_has_no_sites_and_says_why() -> None:
 
     model = torch.nn.Sequential(Frozen())
     with pytest.raises(ValueError, match="nothing tells which weights of Sequential matter"):
-        mutate(model, "attention_scale", 0, Anatomy(model, {"input": np.ones((2, 4), dtype=np.float32)}))
+        mutate(model, "attention_scale", 0, ModelAnatomy(model, {"input": np.ones((2, 4), dtype=np.float32)}))
 
 
 def test_where_no_break_can_be_made_nothing_is_broken_and_the_reason_is_kept() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4))
     subject = ModelSubject(model=model, task="own", identity="x")
     before = copy.deepcopy(model.state_dict())
-    made = plugin.break_subject(
+    made = mutation_plugin.break_subject(
         subject, {"input": np.ones((2, 4), dtype=np.float32)}, Order(mutants=("dropped_mask@0",))
     )
     assert made.mutant is None
@@ -264,8 +264,8 @@ def test_where_no_break_can_be_made_nothing_is_broken_and_the_reason_is_kept() -
 
 
 def test_the_plugin_refuses_an_unknown_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(plugin.MUTANT_VARIABLE, "half_bach@0")
-    with pytest.raises(pytest.UsageError, match=plugin.MUTANT_VARIABLE):
+    monkeypatch.setenv(mutation_plugin.MUTANT_VARIABLE, "half_bach@0")
+    with pytest.raises(pytest.UsageError, match=mutation_plugin.MUTANT_VARIABLE):
         start_plugin()
 
 

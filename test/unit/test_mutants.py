@@ -9,11 +9,11 @@ import pytest
 import torch
 from tiny_models import broken, changed_parameters, run, tiny
 
-from generators.derivation.sites import attention_sites, scale_attention
-from generators.mutants.anatomy import SMALLEST_CHANGE, Anatomy, change
-from generators.mutants.operators import OPERATORS, mutate
-from hardware.model.decoding import greedy
-from hardware.model.tensors import to_tensors
+from generators.mutants.model_anatomy import SMALLEST_CHANGE, ModelAnatomy, change
+from generators.mutants.mutation_operators import OPERATORS, mutate
+from generators.recipes.attention_layers import attention_sites, scale_attention
+from hardware.model.calls import to_tensors
+from hardware.model.greedy_decoding import greedy
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
@@ -24,7 +24,7 @@ SHAPES = ("bert", "vit", "mixtral", "mamba", "resnet", "patchtst", "wav2vec2", "
 @pytest.mark.parametrize("model_type", SHAPES)
 def test_every_operator_changes_every_kind(model_type: str) -> None:
     model, inputs, recipe = tiny(model_type)
-    anatomy = Anatomy(model, inputs)
+    anatomy = ModelAnatomy(model, inputs)
     for operator in OPERATORS:
         mutant = copy.deepcopy(model)
         assert mutate(mutant, operator, 0, anatomy).site
@@ -137,7 +137,7 @@ def test_where_query_and_key_have_other_shapes_key_and_value_are_exchanged() -> 
 def test_a_tenth_more_at_any_attention_that_matters_is_well_above_the_tolerance(model_type: str) -> None:
     model, inputs, recipe = tiny(model_type)
     limit = tolerance_for(Target(name="cpu"), "float32").limit
-    for site in Anatomy(model, inputs).sites:
+    for site in ModelAnatomy(model, inputs).sites:
         mutant = copy.deepcopy(model)
         scale_attention(mutant, site, 1.1)
         assert change(model, mutant, inputs, masked_by=recipe.masked_by) > 5 * limit, site.module
@@ -194,7 +194,7 @@ def test_a_weight_that_the_outputs_do_not_depend_on_is_no_site() -> None:
     for model_type, dead in (("llava", "vision_model.encoder.layers.1"), ("detr", "decoder.layers.0.self_attn")):
         model, inputs, recipe = tiny(model_type)
         unheard = next(site for site in attention_sites(model) if dead in site.module)
-        assert unheard.module not in {site.module for site in Anatomy(model, inputs).sites}
+        assert unheard.module not in {site.module for site in ModelAnatomy(model, inputs).sites}
         mutant = copy.deepcopy(model)
         scale_attention(mutant, unheard, 2.0)
         assert change(model, mutant, inputs, masked_by=recipe.masked_by) < SMALLEST_CHANGE
@@ -239,4 +239,4 @@ def test_a_seed_draws_one_site_and_other_seeds_draw_others() -> None:
 def test_a_model_without_a_site_is_an_error_and_not_a_silent_mutant() -> None:
     model = torch.nn.Sequential(torch.nn.ReLU())
     with pytest.raises(ValueError, match="no attention"):
-        mutate(model, "attention_scale", 0, Anatomy(model, {}))
+        mutate(model, "attention_scale", 0, ModelAnatomy(model, {}))

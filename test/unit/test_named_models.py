@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from generators.models.classifier import classify
-from generators.models.libraries import known_types
-from generators.models.names import Meaning, known_words, type_in_name
+from generators.models.model_libraries import known_types
+from generators.models.model_names import Meaning, known_words, type_in_name
 from hardware.errors import ModelError
 
 NAMED = tomllib.loads((Path(__file__).parent / "data" / "named_models.toml").read_text(encoding="utf-8"))

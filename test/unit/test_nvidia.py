@@ -10,9 +10,9 @@ import pytest
 import stub_libraries
 from stub_libraries import python
 
-from hardware.accelerators import nvidia
-from hardware.accelerators.nvidia import NvidiaAccelerators, throttle_reasons
 from hardware.errors import UsageError
+from hardware.inventory.vendors import nvidia
+from hardware.inventory.vendors.nvidia import NvidiaAccelerators, throttle_reasons
 
 ROOT = Path(__file__).parents[2]
 NO_LIBRARY = """
@@ -38,7 +38,7 @@ def with_stub(stub_folder: Path) -> Run:
 
 DETECT = """
 import json
-from hardware.detection import detect, targets
+from hardware.detect import detect, targets
 from dataclasses import asdict
 found = detect()
 print(json.dumps({**found.to_dict(), "targets": {one.target: asdict(one) for one in targets(found)}}))
@@ -46,7 +46,7 @@ print(json.dumps({**found.to_dict(), "targets": {one.target: asdict(one) for one
 
 METRICS = """
 import json
-from hardware.accelerators import get_accelerator_backend
+from hardware.inventory.vendors import get_accelerator_backend
 backend = get_accelerator_backend("nvidia")
 print(json.dumps([backend.get_temperature(0), backend.get_memory_usage(0), backend.get_utilization(0),
                   backend.get_power_usage(0), backend.get_throttle_reasons(0)]))
@@ -94,7 +94,7 @@ def test_metrics_come_in_degrees_bytes_percent_and_watts(with_stub: Run) -> None
 def test_what_the_hardware_does_not_tell_is_none_and_has_a_reason(with_stub: Run) -> None:
     code = """
 import json
-from hardware.accelerators.nvidia import NvidiaAccelerators
+from hardware.inventory.vendors.nvidia import NvidiaAccelerators
 backend = NvidiaAccelerators()
 reading = backend.told(0, "power")
 print(json.dumps([backend.get_power_usage(0), reading.value, reading.reason, backend.get_temperature(0)]))
@@ -146,7 +146,7 @@ def test_a_device_lost_while_it_is_read_stays_in_the_list_with_the_reason(with_s
 def test_a_lost_device_has_no_metrics_and_the_others_keep_theirs(with_stub: Run) -> None:
     code = """
 import json
-from hardware.accelerators.nvidia import NvidiaAccelerators
+from hardware.inventory.vendors.nvidia import NvidiaAccelerators
 backend = NvidiaAccelerators()
 before, *others = (backend.get_temperature(1) for _ in range(100))
 print(json.dumps([before, others[-1], backend.get_temperature(0)]))
@@ -158,7 +158,7 @@ def test_eight_threads_never_read_another_device(with_stub: Run) -> None:
     code = """
 import json
 from concurrent.futures import ThreadPoolExecutor
-from hardware.accelerators.nvidia import NvidiaAccelerators
+from hardware.inventory.vendors.nvidia import NvidiaAccelerators
 backend = NvidiaAccelerators()
 def read(index):
     return [[backend.get_temperature(index) - 40, backend.get_power_usage(index) - 100,
@@ -174,7 +174,7 @@ print(json.dumps([sorted({value for row in rows for value in row}) for rows in r
 def test_an_index_beyond_the_devices_names_the_range(with_stub: Run) -> None:
     code = """
 import json
-from hardware.accelerators.nvidia import NvidiaAccelerators
+from hardware.inventory.vendors.nvidia import NvidiaAccelerators
 try:
     NvidiaAccelerators().get_temperature(2)
 except IndexError as error:
@@ -186,7 +186,7 @@ except IndexError as error:
 def test_shut_down_twice_and_used_again(with_stub: Run) -> None:
     code = """
 import json
-from hardware.accelerators.nvidia import NvidiaAccelerators
+from hardware.inventory.vendors.nvidia import NvidiaAccelerators
 backend = NvidiaAccelerators()
 backend.get_temperature(0); backend.shutdown(); backend.shutdown()
 print(json.dumps(backend.get_temperature(0)))
@@ -219,7 +219,7 @@ def without_library(root: Path) -> dict[str, Any]:
     code = f"""{NO_LIBRARY}
 import json
 from pathlib import Path
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.machine import LiveMachine
 class Elsewhere(LiveMachine):
     def text(self, path):
@@ -272,7 +272,7 @@ sys.modules["pynvml"] = None
 def test_metrics_without_library_are_none() -> None:
     code = f"""{NO_LIBRARY}
 import json
-from hardware.accelerators.nvidia import NvidiaAccelerators
+from hardware.inventory.vendors.nvidia import NvidiaAccelerators
 backend = NvidiaAccelerators()
 print(json.dumps([backend.is_available(), backend.get_device_count(), backend.get_temperature(0),
                   backend.get_memory_usage(0), backend.told(0, "memory").reason]))

@@ -16,6 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from made_runs import BERT, GPT2, a_run, lines_of, write
 
 import run_test_generation
+from hardware.command_line import open_door
 from hardware.errors import BrokenInput, OutputError, UsageError
 from hardware.evidence import object_store, parquet
 from hardware.evidence.address import parse_address
@@ -27,7 +28,6 @@ from hardware.evidence.object_store import ObjectStore, is_name
 from hardware.evidence.record import to_dict
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.writer import EvidenceWriter
-from hardware.front_door import open_door
 
 PLACE = parse_address("memory://lab/hwcompat")
 FIRST, SECOND = "20260105T000000Z-00000a", "20260205T000000Z-00000b"

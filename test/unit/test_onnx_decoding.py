@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.building import build
 from generators.models.inputs import make_inputs
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
+from generators.recipes.build_model import build
 from hardware.backends.base import ModelSubject, Unsupported
-from hardware.export import decoding
-from hardware.export.compressing import in_float16, with_int8_weights_in
-from hardware.export.decoding import decode
+from hardware.export import decoding_graphs
+from hardware.export.decoding_graphs import decode
 from hardware.export.exported import ENCODER, PROMPT, STEP
-from hardware.export.onnx import export_onnx
-from hardware.export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
-from hardware.testing.loud_weights import fill
+from hardware.export.onnx_decoding_graphs import axes_of, export_onnx_decoding, graph_files, with_sizes
+from hardware.export.onnx_export import export_onnx
+from hardware.export.weight_compression import in_float16, with_int8_weights_in
+from hardware.testing.seeded_weights import fill
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -56,7 +56,7 @@ def test_a_token_takes_a_cache_of_any_length(model_type: str, graphs: set[str]) 
 
 
 def test_a_step_for_one_length_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "grown_axes", lambda *_: {})
+    monkeypatch.setattr(decoding_graphs, "grown_axes", lambda *_: {})
     with pytest.raises(Unsupported, match="doesn't decode"):
         export_onnx_decoding(*decoder("gpt2"))
 
@@ -85,7 +85,7 @@ def test_a_module_that_does_not_decode_says_why_and_its_forward_pass_is_exported
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the size of tensor a must match")
 
-    monkeypatch.setattr("hardware.model.decoding.greedy", broken)
+    monkeypatch.setattr("hardware.model.greedy_decoding.greedy", broken)
     with pytest.raises(Unsupported, match="RuntimeError: the size of tensor a must match"):
         export_onnx_decoding(subject, example)
     assert export_onnx(subject, example).static

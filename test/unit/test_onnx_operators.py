@@ -15,7 +15,7 @@ import pytest
 from hardware.backends.base import ModelSubject
 from hardware.export import export_onnx
 from hardware.export.exported import ONNX
-from hardware.export.onnx import OnnxModel, output_name
+from hardware.export.onnx_export import OnnxModel, output_name
 from hardware.export.onnx_operators import exportable_operators
 
 torch = pytest.importorskip("torch")

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from benchmarks.operators.one_operator import apart, one_operator
-from generators.derivation.operator_calls import Call, call_recorder
-from generators.derivation.real_dims import real_calls
+from generators.recipes.operator_calls import OperatorCall, call_recorder
+from generators.recipes.real_dims import real_calls
 from hardware.errors import ModelError
 
 
@@ -30,13 +30,13 @@ def test_whole_numbers_keep_their_range_and_a_call_survives_json() -> None:
         torch.nn.functional.embedding(places, table)
     call = next(call for call in recorder.calls if call.operator == "aten.embedding")
     assert call.arguments[1] == {"tensor": "int64", "shape": [1, 2], "low": 1, "high": 7}
-    again = Call.from_dict(json.loads(json.dumps(call.to_dict())))
+    again = OperatorCall.from_dict(json.loads(json.dumps(call.to_dict())))
     assert again == call
 
 
 def test_a_recorded_call_becomes_a_module_that_calls_it_alike() -> None:
     tensor = {"tensor": "float32", "shape": [2, 3]}
-    norm = Call(
+    norm = OperatorCall(
         operator="aten.native_layer_norm",
         overload="default",
         arguments=(tensor, [3], {"tensor": "float32", "shape": [3]}, {"tensor": "float32", "shape": [3]}, 1e-5),
@@ -44,7 +44,7 @@ def test_a_recorded_call_becomes_a_module_that_calls_it_alike() -> None:
     subject = one_operator(norm)
     assert [tuple(one.shape) for one in subject.inputs] == [(2, 3)]  # weights are constants of a graph
     assert tuple(subject.module(*subject.inputs).shape) == (2, 3)
-    filled = one_operator(Call(operator="aten.fill_", overload="Scalar", arguments=(tensor, 3.0)))
+    filled = one_operator(OperatorCall(operator="aten.fill_", overload="Scalar", arguments=(tensor, 3.0)))
     before = filled.inputs[0].clone()
     assert filled.module(*filled.inputs).eq(3.0).all()
     assert torch.equal(filled.inputs[0], before)

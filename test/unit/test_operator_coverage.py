@@ -13,11 +13,11 @@ import torch
 from benchmarks.operators.torch_kernels import Native, kernels, natives
 from benchmarks.operators.web_tables import web_section
 from benchmarks.operators.writing import text_of, with_section
-from generators.compatibility.calibration.held_out import is_held_out
-from generators.compatibility.operators import Section, Table, coverage, known_tables, table_of
-from generators.compatibility.operators.named import examples, operators_named
-from generators.compatibility.operators.table import FOLDER, read_table
-from generators.models.store import stored_recipes
+from generators.compatibility.operators import OperatorTable, Section, coverage, known_tables, table_of
+from generators.compatibility.operators.operator_names import examples, operators_named
+from generators.compatibility.operators.operator_table import FOLDER, read_table
+from generators.compatibility.prediction_scores import is_held_out
+from generators.models.recipe_store import stored_recipes
 from hardware.errors import BrokenInput
 from hardware.target import Target
 
@@ -60,10 +60,10 @@ def section(**given: object) -> Section:
 @pytest.fixture
 def a_table(monkeypatch: pytest.MonkeyPatch):
     def give(*sections: Section) -> Target:
-        made = Table(target="chip", sections=())
+        made = OperatorTable(target="chip", sections=())
         for one in sections:
             made = with_section(made, one)
-        monkeypatch.setattr("generators.compatibility.operators.table.table_of", lambda name: made)
+        monkeypatch.setattr("generators.compatibility.operators.operator_table.table_of", lambda name: made)
         return Target(name="chip")
 
     return give
@@ -72,7 +72,7 @@ def a_table(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> None:
     types = {"aten.gelu": ("Div", "Erf"), "aten.relu": ("Relu",), "aten.fft": "torch's exporter: no rule"}
-    monkeypatch.setattr("generators.compatibility.operators.table.onnx_types", lambda: types)
+    monkeypatch.setattr("generators.compatibility.operators.operator_table.onnx_types", lambda: types)
 
 
 def test_every_shipped_table_follows_the_schema_and_contradicts_nothing_in_itself() -> None:
@@ -169,7 +169,7 @@ def test_what_graphs_are_without_is_no_obstacle_and_what_most_are_without_is_unk
 
     def among(gone: int, graphs: int):
         counted = {"aten.gelu": (gone, graphs)}
-        monkeypatch.setattr("generators.compatibility.operators.table.left_out_of_graphs", lambda: counted)
+        monkeypatch.setattr("generators.compatibility.operators.operator_table.left_out_of_graphs", lambda: counted)
         return coverage(target, ["aten.gelu"])
 
     assert among(9, 9).conditions == {"aten.gelu": "none of 9 graphs of models that have it has it"}
@@ -201,14 +201,15 @@ def test_another_variant_keeps_only_what_fails_before_any_device(a_table) -> Non
 
 def test_graphs_have_other_operators_in_the_place_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
     becomes = ("aten.bmm", "aten.clamp", "aten.ge", "aten.masked_fill_")
-    made = Table(target="qnn", sections=(section(supported=becomes, missing={"aten.histc": "no rule"}),))
-    monkeypatch.setattr("generators.compatibility.operators.table.table_of", lambda name: made)
+    made = OperatorTable(target="qnn", sections=(section(supported=becomes, missing={"aten.histc": "no rule"}),))
+    monkeypatch.setattr("generators.compatibility.operators.operator_table.table_of", lambda name: made)
     both = coverage(Target(name="qnn"), ["aten._grouped_mm", "aten.histc"])
     assert both.supported == ("aten._grouped_mm", "aten.histc")
     assert coverage(Target(name="qnn"), ["aten.histc"]).missing == ("aten.histc",)
     without = replace(made.sections[0], supported=becomes[1:], missing={"aten.bmm": "no kernel"})
     monkeypatch.setattr(
-        "generators.compatibility.operators.table.table_of", lambda name: Table(target="qnn", sections=(without,))
+        "generators.compatibility.operators.operator_table.table_of",
+        lambda name: OperatorTable(target="qnn", sections=(without,)),
     )
     reason = coverage(Target(name="qnn"), ["aten._grouped_mm"]).reasons["aten._grouped_mm"]
     assert reason == "graphs have aten.bmm in its place: no kernel"
@@ -216,7 +217,7 @@ def test_graphs_have_other_operators_in_the_place_of_some(monkeypatch: pytest.Mo
 
 
 def test_a_table_is_read_as_it_was_written_and_a_broken_one_is_named(tmp_path: Path) -> None:
-    made = Table(
+    made = OperatorTable(
         target="chip", sections=(section(supported=("aten.a",), variants=("",), conditions={"aten.a": "x"}),)
     )
     file = tmp_path / "chip.json"

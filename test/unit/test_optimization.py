@@ -12,18 +12,18 @@ import torch
 from optimised_models import CPU, Text, picture, sample
 
 from hardware.errors import UsageError
-from hardware.optimization import CPUOptimizer, OptimizationLevel, OptimizationResult, timing
-from hardware.optimization.changes import Change
+from hardware.optimization import CPUOptimizer, OptimizationLevel, OptimizationResult, call_timing
+from hardware.optimization.optimization_steps import ModuleChange
 from hardware.optimization.optimizers import AppleOptimizer
 from hardware.optimization.strategies import (
     ChannelsLast,
     Compiled,
     FoldedBatchNorms,
     MixedPrecision,
-    Setting,
+    StrategySetting,
     foldable_pairs,
 )
-from hardware.testing.loud_weights import fill
+from hardware.testing.seeded_weights import fill
 
 pytestmark = [
     pytest.mark.usefixtures("alone"),
@@ -114,7 +114,7 @@ def test_what_moves_outputs_is_taken_back(seconds, only, monkeypatch):
         def apply(self, setting):
             change = super().apply(setting)
             setting.model.second.bias.data += 0.01
-            return Change(on=change.on, off=lambda: (change.off(), setting.model.second.bias.data.sub_(0.01)))
+            return ModuleChange(on=change.on, off=lambda: (change.off(), setting.model.second.bias.data.sub_(0.01)))
 
     only(Louder)
     seconds(louder=0.1)
@@ -136,7 +136,7 @@ def test_what_raises_or_is_not_in_force_leaves_the_module_as_it_was(only):
         name = "idle"
 
         def apply(self, setting):
-            return Change(on=lambda: None, off=lambda: None)
+            return ModuleChange(on=lambda: None, off=lambda: None)
 
     only(Raising, Idle)
     model, result = CPUOptimizer(CPU).optimize(picture(), "O1", sample())
@@ -206,10 +206,10 @@ def test_what_was_kept_is_measured_once_more_as_a_whole(only, monkeypatch):
 
     def told(call: Any, calls: int, clock: Any) -> float:
         asked.append(1)
-        first = len(asked) <= 1 + 2 * timing.ROUNDS
+        first = len(asked) <= 1 + 2 * call_timing.ROUNDS
         return 0.5 if first and FoldedBatchNorms().is_applied(call.__self__._setting.model) else 1.0
 
-    monkeypatch.setattr(timing, "_seconds", told)
+    monkeypatch.setattr(call_timing, "_seconds", told)
     model, result = CPUOptimizer(CPU).optimize(picture(), "O1", sample())
     assert result.left_alone
     assert result.steps[0].kept
@@ -219,7 +219,7 @@ def test_what_was_kept_is_measured_once_more_as_a_whole(only, monkeypatch):
 
 def test_what_is_turned_off_and_on_again_gives_the_same(monkeypatch):
     model, x = picture(), sample()
-    setting = Setting(model=model, device=CPU, sample=x)
+    setting = StrategySetting(model=model, device=CPU, sample=x)
     before = model(**x)["out"]
     for strategy in (FoldedBatchNorms(), ChannelsLast(), MixedPrecision()):
         monkeypatch.setattr("hardware.optimization.strategies._half", lambda device: torch.bfloat16)

@@ -8,11 +8,8 @@ from optimised_models import CPU, Text
 
 from hardware.optimization import CPUOptimizer
 from hardware.optimization.eight_bits import Float8, Int8, Int8Kernels, float8_layers, float8_of, products
-from hardware.optimization.strategies import (
-    Compiled,
-    Setting,
-)
-from hardware.testing.loud_weights import fill
+from hardware.optimization.strategies import Compiled, StrategySetting
+from hardware.testing.seeded_weights import fill
 
 pytestmark = [
     pytest.mark.usefixtures("alone"),
@@ -86,14 +83,14 @@ def test_float8_products_are_those_of_float8_numbers():
     [((8, 0), "compute capability 8.0 doesn't multiply float8; 8.9 does"), ((8, 9), ""), ((9, 0), "")],
 )
 def test_float8_is_for_devices_that_multiply_it(monkeypatch, capability, why):
-    assert "no processor multiplies float8" in Float8().obstacle(Setting(model=Text(), device=CPU))
+    assert "no processor multiplies float8" in Float8().obstacle(StrategySetting(model=Text(), device=CPU))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    setting = Setting(model=Text(), device=torch.device("cuda:0"))
+    setting = StrategySetting(model=Text(), device=torch.device("cuda:0"))
     assert Float8().obstacle(setting) == why
     if not why:
         assert isinstance(float8_of(setting.device), torch.dtype)
         assert "float64" not in str(setting.model.first.weight.dtype)
-        assert Float8().obstacle(Setting(model=Text().double(), device=setting.device))
+        assert Float8().obstacle(StrategySetting(model=Text().double(), device=setting.device))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
@@ -104,7 +101,7 @@ def test_float8_on_a_device_that_multiplies_it(only):
     x = torch.linspace(-1, 1, 64, device=device).repeat(4, 1)
     model = fill(Text()).to(device)
     want = model(x)["out"]
-    change = Float8().apply(Setting(model=model, device=device))
+    change = Float8().apply(StrategySetting(model=model, device=device))
     assert Float8().is_applied(model)
     assert float((model(x)["out"] - want).abs().max() / want.std()) < 0.25
     change.off()

@@ -11,8 +11,8 @@ import pytest
 import torch
 from optimised_models import CPU
 
-from hardware.optimization import timing
-from hardware.optimization.changes import Change
+from hardware.optimization import call_timing
+from hardware.optimization.optimization_steps import ModuleChange
 
 pytestmark = [
     pytest.mark.usefixtures("alone"),
@@ -27,14 +27,14 @@ def test_noise_keeps_nothing_that_is_no_faster(monkeypatch, slower, most):
     kept = 0
     for seed in range(300):
         drawn, on = random.Random(seed), [True]
-        change = Change(on=lambda on=on: on.__setitem__(0, True), off=lambda on=on: on.__setitem__(0, False))
+        change = ModuleChange(on=lambda on=on: on.__setitem__(0, True), off=lambda on=on: on.__setitem__(0, False))
 
         def told(call: Any, calls: int, clock: Any, drawn: Any = drawn, on: Any = on) -> float:
             busy = 3.0 if drawn.random() < 0.1 else 1.0
             return busy * (slower if on[0] else 1.0) * math.exp(drawn.gauss(0, 0.2))
 
-        monkeypatch.setattr(timing, "_seconds", told)
-        kept += timing.compared(change, lambda: None).pays and timing.compared(change, lambda: None).pays
+        monkeypatch.setattr(call_timing, "_seconds", told)
+        kept += call_timing.compared(change, lambda: None).pays and call_timing.compared(change, lambda: None).pays
     assert kept <= most, f"{kept} of 300"
 
 
@@ -42,13 +42,13 @@ def test_what_is_faster_is_kept_through_noise(monkeypatch):
     kept = 0
     for seed in range(100):
         drawn, on = random.Random(seed), [True]
-        change = Change(on=lambda on=on: on.__setitem__(0, True), off=lambda on=on: on.__setitem__(0, False))
+        change = ModuleChange(on=lambda on=on: on.__setitem__(0, True), off=lambda on=on: on.__setitem__(0, False))
         monkeypatch.setattr(
-            timing,
+            call_timing,
             "_seconds",
             lambda call, calls, clock, drawn=drawn, on=on: (0.6 if on[0] else 1.0) * math.exp(drawn.gauss(0, 0.1)),
         )
-        kept += timing.compared(change, lambda: None).pays
+        kept += call_timing.compared(change, lambda: None).pays
     assert kept > 95
 
 
@@ -56,9 +56,9 @@ def test_on_one_thread_of_the_host_other_processes_add_nothing_to_a_time():
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        assert timing.clock_of(CPU) is time.process_time
-        assert timing.clock_of(torch.device("cuda")) is time.perf_counter
+        assert call_timing.clock_of(CPU) is time.process_time
+        assert call_timing.clock_of(torch.device("cuda")) is time.perf_counter
         torch.set_num_threads(2)
-        assert timing.clock_of(CPU) is time.perf_counter
+        assert call_timing.clock_of(CPU) is time.perf_counter
     finally:
         torch.set_num_threads(before)

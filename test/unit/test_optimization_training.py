@@ -8,14 +8,9 @@ from optimised_models import CPU, Picture, Text, bert, sample
 
 from hardware.backends.factory import get_backend
 from hardware.optimization import CPUOptimizer
-from hardware.optimization.changes import Change
-from hardware.optimization.passes import TrainingStep
-from hardware.optimization.strategies import (
-    GradientCheckpointing,
-    MixedPrecision,
-    Setting,
-    TrainingPrecision,
-)
+from hardware.optimization.optimization_steps import ModuleChange
+from hardware.optimization.sample_passes import TrainingStep
+from hardware.optimization.strategies import GradientCheckpointing, MixedPrecision, StrategySetting, TrainingPrecision
 
 pytestmark = [
     pytest.mark.usefixtures("alone"),
@@ -39,7 +34,7 @@ def test_training_recomputes_activations_where_the_class_can():
     assert result.metrics["max_rel_error"] < 1e-5
     ready(input_ids=torch.arange(4)[None]).last_hidden_state.sum().backward()
     optimizer.step()
-    assert GradientCheckpointing().obstacle(Setting(model=torch.nn.Linear(2, 2), device=CPU))
+    assert GradientCheckpointing().obstacle(StrategySetting(model=torch.nn.Linear(2, 2), device=CPU))
 
 
 def test_a_judged_training_step_leaves_everything_as_it_was(only):
@@ -53,7 +48,7 @@ def test_a_judged_training_step_leaves_everything_as_it_was(only):
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         assert (parameter.grad is None and gradient is None) or torch.equal(parameter.grad, gradient)
     norms = Picture().train()
-    step = TrainingStep(Setting(model=norms, device=CPU, sample=sample()))
+    step = TrainingStep(StrategySetting(model=norms, device=CPU, sample=sample()))
     step.outputs(), step.call(), step.kept_bytes()
     assert torch.equal(norms.norm.running_mean, torch.zeros(8))
     assert int(norms.norm.num_batches_tracked) == 0
@@ -63,7 +58,7 @@ def test_checkpointing_that_saves_nothing_or_changes_gradients_is_taken_back(onl
     class Idle(GradientCheckpointing):
         def apply(self, setting):
             setting.model.encoder.gradient_checkpointing = True  # a flag that no layer reads
-            return Change(
+            return ModuleChange(
                 on=lambda: None, off=lambda: setattr(setting.model.encoder, "gradient_checkpointing", False)
             )
 
@@ -74,7 +69,7 @@ def test_checkpointing_that_saves_nothing_or_changes_gradients_is_taken_back(onl
         def apply(self, setting):
             change = super().apply(setting)
             hook = setting.model.pooler.dense.weight.register_hook(lambda gradient: gradient * 1.01)
-            return Change(on=change.on, off=lambda: (change.off(), hook.remove()))
+            return ModuleChange(on=change.on, off=lambda: (change.off(), hook.remove()))
 
     only(Idle)
     _, result = CPUOptimizer(CPU).optimize(bert(), "O2", training=True)
@@ -107,7 +102,7 @@ def test_training_without_a_sample_is_told_to_be_unmeasured(only):
 def test_training_in_float16_is_left_to_a_loop_that_scales_its_loss(monkeypatch):
     from hardware.optimization import strategies
 
-    setting = Setting(model=Text(), device=CPU)
+    setting = StrategySetting(model=Text(), device=CPU)
     monkeypatch.setattr(strategies, "_half", lambda device: torch.float16)
     assert MixedPrecision().obstacle(setting) == ""
     assert "loss" in TrainingPrecision().obstacle(setting)

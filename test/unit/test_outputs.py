@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from hardware.model.calls import to_arrays
 from hardware.model.outputs import floating_outputs, replaced_outputs, results
-from hardware.model.tensors import to_arrays
 
 
 def maps() -> tuple[Any, ...]:

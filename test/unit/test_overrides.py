@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from generators.derivation import scopes as overrides
+from generators.recipes import config_scopes as overrides
 from hardware.errors import BrokenInput
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hardware import own_commands
-from hardware.own_commands import SCRIPTS, as_runnable, command_of, is_installed, own_command, program_of
+from hardware import command_names
+from hardware.command_names import SCRIPTS, as_runnable, command_of, is_installed, own_command, program_of
 
 ROOT = Path(__file__).parents[2]
 TEXT = (
@@ -27,10 +27,10 @@ DATA = (
 @pytest.fixture(autouse=True)
 def fresh():
     is_installed.cache_clear()
-    own_commands._script.cache_clear()
+    command_names._script.cache_clear()
     yield
     is_installed.cache_clear()
-    own_commands._script.cache_clear()
+    command_names._script.cache_clear()
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (site / "run_test_generation.py").touch()
     for name in SCRIPTS.values():
         (scripts / name).touch(mode=0o755)
-    monkeypatch.setattr(own_commands, "_ROOT", site)
-    monkeypatch.setattr(own_commands, "_scripts_folder", lambda: scripts)
+    monkeypatch.setattr(command_names, "_ROOT", site)
+    monkeypatch.setattr(command_names, "_scripts_folder", lambda: scripts)
     monkeypatch.setattr(sys, "argv", ["-c"])
     monkeypatch.setenv("PATH", str(scripts))
     return scripts
@@ -68,14 +68,17 @@ def test_installed_texts_name_scripts_and_extras(installed: Path):
 
 
 def test_a_module_that_is_no_door_stays_as_it_is(installed: Path):
-    assert as_runnable("python -m hwcompat.plugins.stress.child") == "python -m hwcompat.plugins.stress.child"
+    assert (
+        as_runnable("python -m hwcompat.plugins.stress.stress_child")
+        == "python -m hwcompat.plugins.stress.stress_child"
+    )
 
 
 def test_a_script_that_no_shell_finds_is_named_by_its_place(installed: Path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.chdir(installed.parent)
     assert command_of("run_test_generation") == "bin/hwcompat"
-    own_commands._script.cache_clear()
+    command_names._script.cache_clear()
     (installed / "deeper").mkdir()
     monkeypatch.chdir(installed / "deeper")
     monkeypatch.setenv("HOME", str(installed.parent))
@@ -85,14 +88,14 @@ def test_a_script_that_no_shell_finds_is_named_by_its_place(installed: Path, mon
 def test_without_scripts_the_module_is_started(installed: Path, monkeypatch):
     for path in installed.iterdir():
         path.unlink()
-    monkeypatch.setattr(own_commands, "interpreter", lambda: "python3.11")
+    monkeypatch.setattr(command_names, "interpreter", lambda: "python3.11")
     assert command_of("run_test_generation") == "python3.11 -m run_test_generation"
     assert program_of("run_test_generation") == "python -m run_test_generation"
 
 
 def test_whoever_started_a_script_is_told_of_scripts(installed: Path, monkeypatch):
     """As of an editable installation, whose files are those of the checkout."""
-    monkeypatch.setattr(own_commands, "_ROOT", ROOT)
+    monkeypatch.setattr(command_names, "_ROOT", ROOT)
     monkeypatch.setattr(sys, "argv", [str(installed / "hwcompat")])
     assert not is_installed()
     assert as_runnable("python run_test_generation.py --run, make setup-qnn") == "hwcompat --run, make setup-qnn"
@@ -110,7 +113,7 @@ def test_scripts_and_extras_are_those_of_the_project():
     extras = told["tool"]["hwcompat"]["extras"]
     for name in ("", *(path.stem.partition("-")[2] for path in ROOT.glob("requirements-*.txt"))):
         if name not in (*("dev", "bundle", "audit", "package", "web"), *("docs", "s3-server", "profiles"), *RIVALS):
-            assert own_commands._extra(name).strip("'").removeprefix("hwcompat[").removesuffix("]") in extras
+            assert command_names._extra(name).strip("'").removeprefix("hwcompat[").removesuffix("]") in extras
 
 
 @pytest.mark.parametrize("path", DATA, ids=lambda path: path.name)
@@ -118,5 +121,5 @@ def test_data_whose_commands_were_replaced_can_still_be_read(installed: Path, pa
     text = as_runnable(path.read_text(encoding="utf-8"))
     tomllib.loads(text)
     assert "install -r requirements" not in text
-    assert "make setup-" not in text.replace(own_commands._WEB, "")
+    assert "make setup-" not in text.replace(command_names._WEB, "")
     assert "run_test_generation.py" not in text

@@ -15,8 +15,8 @@ import pytest
 from hardware.errors import BrokenInput
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.revisions import PREFIX, checker_versions, modified_parts
-from hardware.package_files import package_files
-from hardware.testing.bundle import read_bundle
+from hardware.files import package_files
+from hardware.testing.bundle_runner import read_bundle
 from hardware.testing.session import exit_code
 
 ROOT = Path(__file__).parents[2]

@@ -13,17 +13,17 @@ import duckdb
 import pytest
 from made_runs import BERT, GPT2, a_run, write
 
-from generators.compatibility import judged
+from generators.compatibility import verdict_cache
 from hardware.errors import BrokenInput
 from hardware.evidence import compacted, parquet
-from hardware.evidence import table as evidence_table
+from hardware.evidence import evidence_table as evidence_table
 from hardware.evidence.compacted import compact
+from hardware.evidence.evidence_table import EvidenceTable
 from hardware.evidence.latest import read_latest
 from hardware.evidence.parquet import compacted_files, owned_lines, partition_of
 from hardware.evidence.record import EndLine, RunLine, to_dict
 from hardware.evidence.seals import digests
 from hardware.evidence.store import read_folder, read_run
-from hardware.evidence.table import EvidenceTable
 
 ROOT = Path(__file__).parents[2]
 JANUARY = ("20260105T000000Z-00000a", "20260106T000000Z-00000b", "20260107T000000Z-00000c")
@@ -312,13 +312,13 @@ def test_verdicts_are_of_all_parts(tmp_path, monkeypatch):
     """What is kept answers for the bytes of every month."""
     fill(tmp_path)
     compact(tmp_path)
-    from hardware.detection import detect
+    from hardware.detect import detect
 
     inventory = detect()
-    before = judged._place(tmp_path, inventory)
+    before = verdict_cache._place(tmp_path, inventory)
     path = compacted_files(tmp_path)[0]
     path.write_bytes(path.read_bytes() + b" ")
-    assert judged._place(tmp_path, inventory) != before
+    assert verdict_cache._place(tmp_path, inventory) != before
 
 
 def test_bytes_that_were_looked_at_are_not_looked_at_again_and_others_are(tmp_path, monkeypatch):

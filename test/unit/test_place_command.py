@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 from recorded_machines import machine
 
-from generators.compatibility.memory import MemoryEstimate, MemoryRequest
-from hardware.detection import detect
+from generators.compatibility.memory_fit import MemoryEstimate, MemoryRequest
+from hardware.detect import detect
 from hardware.errors import BrokenInput, HwCompatError
 from hardware.inventory_file import read_inventory
-from hwcompat.plugins.placement.device import Device, Figure
 from hwcompat.plugins.placement.place_command import at_best
+from hwcompat.plugins.placement.placement_device import Device, Figure
 from run_test_generation import main
 
 

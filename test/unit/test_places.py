@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from generators.derivation.sound import place_tokens, places
 from generators.models.inputs import make_inputs, placeholders
+from generators.recipes.input_layouts import place_tokens, places
 from hardware.errors import ModelError
 
 PIXELS = {"kind": "pixels", "shape": [3, 4, 4]}

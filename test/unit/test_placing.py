@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardware.errors import UsageError
-from hwcompat.plugins.placement.device import Device, Figure
-from hwcompat.plugins.placement.placing import place
-from hwcompat.plugins.placement.workloads import Mode, Placement, Workload
+from hwcompat.plugins.placement.place import place
+from hwcompat.plugins.placement.placement_device import Device, Figure
+from hwcompat.plugins.placement.workloads import Placement, Workload, WorkloadMode
 
 GIB = 2**30
 
@@ -39,7 +39,9 @@ def where(placement: Placement) -> dict[str, str]:
     return {one.workload: one.device for one in placement.assignments}
 
 
-def best_of_all(workloads: Sequence[Workload], devices: Sequence[Device], mode: Mode) -> tuple[int, int, float]:
+def best_of_all(
+    workloads: Sequence[Workload], devices: Sequence[Device], mode: WorkloadMode
+) -> tuple[int, int, float]:
     """Every placement tried: the fewest that are nowhere, the fewest in doubt, the shortest makespan."""
     best = (len(workloads) + 1, 0, math.inf)
     for chosen in itertools.product([None, *devices], repeat=len(workloads)):
@@ -55,7 +57,7 @@ def best_of_all(workloads: Sequence[Workload], devices: Sequence[Device], mode: 
             value = one.seconds[there.name].value if there.name in one.seconds else None
             doubts += (value is None) + (there.name in one.doubtful)
             seconds[there.name] += value or 0.0
-            used = memory[there.name] + one.memory_bytes if mode is Mode.TOGETHER else one.memory_bytes
+            used = memory[there.name] + one.memory_bytes if mode is WorkloadMode.TOGETHER else one.memory_bytes
             memory[there.name] = max(memory[there.name], used)
             if memory[there.name] > (there.memory_total.value or 0):
                 break
@@ -73,7 +75,7 @@ def worth(placement: Placement, workloads: Sequence[Workload]) -> tuple[int, int
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> tuple[list[Workload], list[Device], Mode]:
+def questions(draw: st.DrawFn) -> tuple[list[Workload], list[Device], WorkloadMode]:
     devices = [device(f"d{n}", draw(st.integers(1, 8))) for n in range(draw(st.integers(1, 3)))]
     names = [one.name for one in devices]
     workloads = [
@@ -86,13 +88,13 @@ def questions(draw: st.DrawFn) -> tuple[list[Workload], list[Device], Mode]:
         )
         for number in range(draw(st.integers(1, 5)))
     ]
-    return workloads, devices, draw(st.sampled_from(Mode))
+    return workloads, devices, draw(st.sampled_from(WorkloadMode))
 
 
 @given(questions())
 @settings(max_examples=60, deadline=None)
 def test_a_small_question_gets_the_best_of_all_placements(
-    question: tuple[list[Workload], list[Device], Mode],
+    question: tuple[list[Workload], list[Device], WorkloadMode],
 ) -> None:
     workloads, devices, mode = question
     found = place(workloads, devices, mode=mode)
@@ -106,7 +108,7 @@ def test_a_small_question_gets_the_best_of_all_placements(
 @given(questions())
 @settings(max_examples=60, deadline=None)
 def test_the_heuristic_breaks_no_limit_and_is_never_under_the_bound(
-    question: tuple[list[Workload], list[Device], Mode],
+    question: tuple[list[Workload], list[Device], WorkloadMode],
 ) -> None:
     workloads, devices, mode = question
     found = place(workloads, devices, mode=mode, small=0)
@@ -128,7 +130,7 @@ def check(found: Placement, workloads: Sequence[Workload], devices: Sequence[Dev
     for load, there in zip(found.loads, devices, strict=True):
         own = [one for one in found.assignments if one.device == load.device]
         memory = [one.memory_bytes for one in own]
-        assert load.memory_used == (sum(memory) if found.mode is Mode.TOGETHER else max(memory, default=0))
+        assert load.memory_used == (sum(memory) if found.mode is WorkloadMode.TOGETHER else max(memory, default=0))
         assert load.memory_used <= (there.memory_total.value or 0)
         assert load.seconds == pytest.approx(sum(one.seconds.value or 0.0 for one in own))
         assert load.unknown == sum(one.seconds.value is None for one in own)
@@ -145,7 +147,7 @@ def test_memory_adds_up_together_and_not_in_turn() -> None:
     assert len(together.assignments) == 1
     (misfit,) = together.misfits
     assert misfit.reasons["gpu"] == "4 GiB missing beside 1 other(s): 6 GiB are left"
-    in_turn = place(both, [device("gpu", 16)], mode=Mode.IN_TURN)
+    in_turn = place(both, [device("gpu", 16)], mode=WorkloadMode.IN_TURN)
     assert len(in_turn.assignments) == 2
     assert in_turn.makespan_s == 2
 
@@ -227,7 +229,7 @@ def test_many_cells_come_near_the_bound() -> None:
         )
         for n in range(600)
     ]
-    found = place(workloads, devices, mode=Mode.IN_TURN)
+    found = place(workloads, devices, mode=WorkloadMode.IN_TURN)
     assert found.method == "greedy"
     assert found.gap is not None
     assert found.gap < 0.1
@@ -276,7 +278,7 @@ def test_memory_is_kept_to_the_byte() -> None:
 
 
 def test_without_the_solver_a_heuristic_places_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hwcompat.plugins.placement.placing.is_installed", lambda name: name != "scipy")
+    monkeypatch.setattr("hwcompat.plugins.placement.place.is_installed", lambda name: name != "scipy")
     found = place([workload("w", 1, {"a": 2.0})], [device("a")])
     assert found.method == "greedy"
     assert where(found) == {"w": "a"}

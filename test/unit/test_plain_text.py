@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from hardware.markdown import markdown
 from hardware.plain_text import (
     columns,
     folded,
     json_text,
     labelled,
+    markdown,
     obeyed_by_none,
     one_line,
     printable,

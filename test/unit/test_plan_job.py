@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from generators import job, plan
-from generators.job import plan_job, write_suites
+from generators import plan, run
+from generators.model_profile import profile_of
 from generators.plan import choose_targets
-from generators.profile import profile_of
-from hardware.detection import HardwareInfo, detect
+from generators.run import plan_job, write_suites
+from hardware.detect import HardwareInfo, detect
 from hardware.errors import NothingMatched, UsageError
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target
@@ -194,12 +194,12 @@ def test_auto_passes_over_what_does_not_compute_in_the_precision():
 
 def test_an_interruption_of_the_run_on_the_cpu_interrupts_the_job(here, tmp_path, monkeypatch):
     sessions = [Session(run_id=one, taken_over=Resumable(), interrupted=one == "r2") for one in ("r1", "r2")]
-    monkeypatch.setattr(job, "run_session", lambda *_, **__: sessions.pop(0))
-    monkeypatch.setattr(job, "_session_result", lambda session, *_: session.run_id)
-    monkeypatch.setattr(job, "reference_suites", lambda _: [SimpleNamespace(planned=None)])
-    monkeypatch.setattr(job, "_read", lambda _: None)
-    monkeypatch.setattr(job, "_planned", lambda *_: None)
-    with pytest.raises(job.JobInterrupted) as raised:
-        job.run_job([], here, evidence=tmp_path, command="", machine="", limits=Limits())
+    monkeypatch.setattr(run, "run_session", lambda *_, **__: sessions.pop(0))
+    monkeypatch.setattr(run, "_session_result", lambda session, *_: session.run_id)
+    monkeypatch.setattr(run, "reference_suites", lambda _: [SimpleNamespace(planned=None)])
+    monkeypatch.setattr(run, "_read", lambda _: None)
+    monkeypatch.setattr(run, "_planned", lambda *_: None)
+    with pytest.raises(run.JobInterrupted) as raised:
+        run.run_job([], here, evidence=tmp_path, command="", machine="", limits=Limits())
     assert raised.value.result == "r1"
     assert not sessions

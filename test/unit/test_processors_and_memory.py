@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import BackendUnavailable
-from hardware.listing import list_text
+from hardware.inventory.system import main_memory as memory_module
+from hardware.inventory.system.main_memory import MemoryInfo, free_bytes, group_folders, read_memory
+from hardware.inventory.system.processor import CPUInfo, read_cpu
+from hardware.inventory_text import list_text
 from hardware.machine import LiveMachine
 from hardware.recording import ReplayedMachine
-from hardware.system import memory as memory_module
-from hardware.system.cpu import CPUInfo, read_cpu
-from hardware.system.memory import MemoryInfo, free_bytes, group_folders, read_memory
 from hardware.values import decimal, numbers_of, tables, whole
 
 MACHINES = Path(__file__).parents[1] / "fixtures" / "machines"

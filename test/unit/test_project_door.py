@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hardware.command_line import open_door
 from hardware.errors import UsageError
-from hardware.front_door import open_door
 from run_test_generation import main
 
 TEXT = """\

@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 
 from generators.compatibility.verdict import Level
-from generators.project import reading
-from generators.project.reading import parse_project, read_project, schema
-from generators.project.table import positions
+from generators.project import project_reader
+from generators.project.project_reader import parse_project, read_project, schema
+from generators.project.toml_table import positions
 from hardware.cell import Cell
 from hardware.errors import BrokenInput, UsageError
 from hardware.testing.tolerances import loosest_limit
@@ -225,7 +225,7 @@ def test_a_file_that_cannot_be_read_is_an_error_for_users(tmp_path, content):
 
 def test_the_schema_has_the_levels_that_can_be_expected():
     levels = schema()["properties"]["expected"]["additionalProperties"]["enum"]
-    assert levels == [*reading.LEVELS, "none"]  # of older files
+    assert levels == [*project_reader.LEVELS, "none"]  # of older files
 
 
 def test_the_schema_takes_a_file_that_is_right_and_refuses_a_typing_error():

@@ -11,10 +11,10 @@ from test_project_outcome import line
 
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.project.lock import levels_to_lock, update_expected, with_expected
-from generators.project.outcome import CellRun, judge_project
-from generators.project.reading import parse_project, read_project
+from generators.project.project_outcome import CellRun, judge_project
+from generators.project.project_reader import parse_project, read_project
 from hardware.errors import OutputError, UsageError
-from reports.wording import reason_text
+from reports.reason_text import reason_text
 
 CPU, CUDA, OTHER = "bert/fill-mask/cpu/float32", "bert/fill-mask/cuda/float32", "vit/image-classification/cpu/float32"
 TEXT = f"""\

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
-from generators.project.finding import Kind, ProjectOutcome
 from generators.project.lock import levels_to_lock
-from generators.project.outcome import CellRun, judge_project
-from generators.project.reading import parse_project
+from generators.project.project_finding import ProjectFindingKind, ProjectOutcome
+from generators.project.project_outcome import CellRun, judge_project
+from generators.project.project_reader import parse_project
 from hardware.evidence.record import EDITED, CheckLine, Outcome
-from reports.wording import reason_text
+from reports.reason_text import reason_text
 
 CELL = "bert/fill-mask/simulated/float32"
 OTHER = "vit/image-classification/cpu/float32"
@@ -87,7 +87,7 @@ def judged(text: str, *runs: CellRun, today: date = TODAY, **given: object) -> P
     return judge_project(project, {one.verdict.cell: one for one in runs}, today, words=reason_text, **given)
 
 
-def only(outcome: ProjectOutcome, kind: Kind):
+def only(outcome: ProjectOutcome, kind: ProjectFindingKind):
     (finding,) = outcome.of_kind(kind)
     return finding
 
@@ -102,7 +102,7 @@ def test_the_level_that_was_expected_is_green():
 
 def test_a_worse_level_breaks_the_build_and_names_cell_check_and_cause():
     outcome = judged(LOCK, run("unsupported", wrong()))
-    finding = only(outcome, Kind.WORSE)
+    finding = only(outcome, ProjectFindingKind.WORSE)
     assert outcome.exit_code == 1
     assert finding.cell == CELL
     assert "expected high, measured unsupported" in finding.message
@@ -113,7 +113,7 @@ def test_a_worse_level_breaks_the_build_and_names_cell_check_and_cause():
 
 def test_a_better_level_breaks_it_too_with_the_line_to_change():
     outcome = judged(LOCK.replace('"high"', '"low"'), run("high"))
-    finding = only(outcome, Kind.BETTER)
+    finding = only(outcome, ProjectFindingKind.BETTER)
     assert outcome.exit_code == 1
     assert f'line 5 of hwcompat.toml to "{CELL}" = "high"' in finding.fix
 
@@ -127,13 +127,13 @@ def test_what_is_expected_not_to_work_may_fail(level):
 def test_expected_and_not_run_is_not_met():
     outcome = judged(LOCK)
     assert outcome.exit_code == 1
-    assert "was not run" in only(outcome, Kind.NOT_MET).message
+    assert "was not run" in only(outcome, ProjectFindingKind.NOT_MET).message
 
 
 def test_expected_and_left_out_by_the_command_line_is_said_and_not_judged():
     outcome = judged(LOCK, left_out={CELL: "--select"})
     assert outcome.exit_code == 0
-    assert "--select left it out" in only(outcome, Kind.LEFT_OUT).message
+    assert "--select left it out" in only(outcome, ProjectFindingKind.LEFT_OUT).message
 
 
 @pytest.mark.parametrize(("level", "basis"), [("unknown", "measured"), ("high", "expired"), ("high", "predicted")])
@@ -142,21 +142,21 @@ def test_only_what_was_measured_now_meets_the_lock(level, basis):
     verdict = Verdict(cell=CELL, level=Level(level), basis=Basis(basis), reasons=(MOVED,), evidence_ids=("a",))
     outcome = judged(LOCK, CellRun(verdict=verdict, lines=one.lines))
     assert outcome.exit_code == 1
-    assert "measured with torch 1" in only(outcome, Kind.NOT_MET).message
+    assert "measured with torch 1" in only(outcome, ProjectFindingKind.NOT_MET).message
 
 
 def test_a_device_that_was_not_there_is_not_met_with_the_reason():
     one = run("unknown", missing="this torch is built without CUDA")
-    assert "built without CUDA" in only(judged(LOCK, one), Kind.NOT_MET).message
+    assert "built without CUDA" in only(judged(LOCK, one), ProjectFindingKind.NOT_MET).message
 
 
 def test_a_cell_that_is_not_in_the_lock_is_noted_and_its_failure_breaks_the_build():
     good = judged(LOCK, run("high"), run("high", cell=OTHER))
     assert good.exit_code == 0
-    assert only(good, Kind.NOT_LOCKED).cell == OTHER
+    assert only(good, ProjectFindingKind.NOT_LOCKED).cell == OTHER
     bad = judged(LOCK, run("high"), run("unsupported", wrong(cell=OTHER), cell=OTHER))
     assert bad.exit_code == 1
-    assert only(bad, Kind.FAILED).cell == OTHER
+    assert only(bad, ProjectFindingKind.FAILED).cell == OTHER
     absent = judged(HEAD, run("unknown", missing="no driver"))
     assert absent.exit_code == 1
 
@@ -167,12 +167,12 @@ def test_a_cell_that_is_not_in_the_lock_is_noted_and_its_failure_breaks_the_buil
 def test_an_accepted_failure_is_green_and_said_and_changes_no_verdict():
     one = run("unsupported", wrong())
     outcome = judged(LOCK + entry(), one)
-    finding = only(outcome, Kind.ACCEPTED)
+    finding = only(outcome, ProjectFindingKind.ACCEPTED)
     assert outcome.exit_code == 0
     for text in ("2026-12-31", "a broken kernel", "https://example.org/issues/1", "off by 0.3"):
         assert text in finding.message
     assert list(outcome.accepted) == [f"run1/{CELL}/matches_reference"]
-    assert "rests" in only(outcome, Kind.MET).message
+    assert "rests" in only(outcome, ProjectFindingKind.MET).message
     assert one.verdict.level is Level.UNSUPPORTED
 
 
@@ -183,7 +183,7 @@ def test_it_hides_no_other_failure(other):
     lines = (other,) if other.check_name == "matches_reference" else (wrong(), other)
     outcome = judged(LOCK + entry(), run("unsupported", *lines))
     assert outcome.exit_code == 1
-    assert other.check_name in only(outcome, Kind.WORSE).message
+    assert other.check_name in only(outcome, ProjectFindingKind.WORSE).message
     assert other.evidence_id not in outcome.accepted
 
 
@@ -198,14 +198,14 @@ def test_it_holds_up_to_and_with_its_day(today, code):
     outcome = judged(LOCK + entry(), run("unsupported", wrong()), today=today)
     assert outcome.exit_code == code
     if code:
-        assert "accepted until 2026-12-31, which has passed" in only(outcome, Kind.RAN_OUT).message
+        assert "accepted until 2026-12-31, which has passed" in only(outcome, ProjectFindingKind.RAN_OUT).message
         assert not outcome.accepted
 
 
 @pytest.mark.parametrize("today", [TODAY, date(2030, 1, 1)])
 def test_when_it_passes_the_build_breaks_with_the_lines_to_remove(today):
     outcome = judged(LOCK + entry(), run("high"), today=today)
-    finding = only(outcome, Kind.PASSES_NOW)
+    finding = only(outcome, ProjectFindingKind.PASSES_NOW)
     assert outcome.exit_code == 1
     assert "lines 6-12 of hwcompat.toml" in finding.fix
     assert finding.quote == entry().rstrip("\n")
@@ -226,12 +226,12 @@ def test_when_it_passes_the_build_breaks_with_the_lines_to_remove(today):
 def test_what_shows_nothing_neither_keeps_nor_ends_it(one):
     outcome = judged(HEAD + entry(), run("unknown", one))
     assert outcome.exit_code == 1
-    assert not outcome.of_kind(Kind.ACCEPTED, Kind.PASSES_NOW)
-    assert outcome.of_kind(Kind.NOT_SHOWN, Kind.FAILED)
+    assert not outcome.of_kind(ProjectFindingKind.ACCEPTED, ProjectFindingKind.PASSES_NOW)
+    assert outcome.of_kind(ProjectFindingKind.NOT_SHOWN, ProjectFindingKind.FAILED)
 
 
 def test_a_cell_that_was_not_run_leaves_it_unshown_unless_the_command_line_left_it_out():
-    assert only(judged(HEAD + entry()), Kind.NOT_SHOWN).fix
+    assert only(judged(HEAD + entry()), ProjectFindingKind.NOT_SHOWN).fix
     assert judged(HEAD + entry()).exit_code == 1
     assert judged(HEAD + entry(), left_out={CELL: "--skip"}).exit_code == 0
 
@@ -242,7 +242,7 @@ def test_a_breakdown_that_is_accepted_takes_along_what_it_kept_from_running_and_
     text = LOCK + entry(error_type="crash")
     outcome = judged(text, run("unsupported", crash, after))
     assert outcome.exit_code == 0
-    assert "1 check(s) after it could not run" in only(outcome, Kind.ACCEPTED).message
+    assert "1 check(s) after it could not run" in only(outcome, ProjectFindingKind.ACCEPTED).message
     lost = line("backward", Outcome.NOT_RUN, error_type="device_lost")
     assert judged(text, run("unsupported", crash, lost)).exit_code == 1
 
@@ -250,7 +250,7 @@ def test_a_breakdown_that_is_accepted_takes_along_what_it_kept_from_running_and_
 def test_an_accepted_failure_does_not_make_a_better_level_right():
     outcome = judged(LOCK.replace('"high"', '"unsupported"') + entry(check="backward"), run("low", wrong("backward")))
     assert outcome.exit_code == 1
-    assert only(outcome, Kind.BETTER)
+    assert only(outcome, ProjectFindingKind.BETTER)
 
 
 @pytest.mark.parametrize(
@@ -279,5 +279,5 @@ def test_what_an_earlier_run_measured_doesn_t_meet_the_lock(changes):
         evidence_ids=tuple(f"run0/{CELL}/{name}" for name in CHECKS),
     )
     found = CellRun(verdict=earlier, lines=lines)
-    assert only(judged(LOCK, found), Kind.NOT_MET)
+    assert only(judged(LOCK, found), ProjectFindingKind.NOT_MET)
     assert levels_to_lock({CELL: found}, {}) == {}

@@ -8,10 +8,10 @@ import pytest
 
 from generators.options import Options
 from generators.plan import PlannedSuite
-from generators.project.planning import ProjectRun, plan_run
-from generators.project.reading import parse_project
-from generators.suites.files import write_suite
-from hardware.detection import HardwareInfo, detect
+from generators.project.project_plan import ProjectRun, plan_run
+from generators.project.project_reader import parse_project
+from generators.suites.suite_files import write_suite
+from hardware.detect import HardwareInfo, detect
 from hardware.errors import NothingMatched, UsageError
 
 TEXT = """\
@@ -172,7 +172,7 @@ def test_a_revision_of_a_hub_id_is_the_one_that_is_looked_up(here, monkeypatch):
 
 
 def test_checking_a_folder_sees_suites_that_the_project_wants_and_that_are_not_there(here, tmp_path):
-    from generators.suites.files import compare_suites
+    from generators.suites.suite_files import compare_suites
 
     first, *others = plan(here)
     planned = {suite.file_name: suite.text for suite in (first, *others)}

@@ -12,18 +12,18 @@ import jsonschema
 import pytest
 
 from generators.compatibility.verdict import Basis, Level, Verdict
-from generators.project.finding import Kind, ProjectOutcome
-from generators.project.outcome import CellRun, judge_project
-from generators.project.reading import parse_project
+from generators.project.project_finding import ProjectFindingKind, ProjectOutcome
+from generators.project.project_outcome import CellRun, judge_project
+from generators.project.project_reader import parse_project
 from hardware.evidence.record import CheckLine, Outcome
-from reports.diagnosis import diagnose
+from reports.diagnose import diagnose
 from reports.finding import SCHEMA, Severity, worst_first
 from reports.formats import report_text
 from reports.formats.json import report_object
-from reports.kept import schema_of
 from reports.project import project_findings, project_text
+from reports.reason_text import reason_text
 from reports.report import Report
-from reports.wording import reason_text
+from reports.saved_reports import schema_of
 
 CELL = "bert/fill-mask/cpu/float32"
 TEXT = f"""\
@@ -101,8 +101,8 @@ def test_an_accepted_failure_is_skipped_in_junit_with_its_reason():
 @pytest.mark.parametrize(
     ("matches", "today", "kind"),
     [
-        (Outcome.FAILED, date(2027, 4, 1), Kind.RAN_OUT),
-        (Outcome.PASSED, date(2026, 1, 1), Kind.PASSES_NOW),
+        (Outcome.FAILED, date(2027, 4, 1), ProjectFindingKind.RAN_OUT),
+        (Outcome.PASSED, date(2026, 1, 1), ProjectFindingKind.PASSES_NOW),
     ],
 )
 def test_what_breaks_the_build_fails_in_junit(matches, today, kind):

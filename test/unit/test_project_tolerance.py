@@ -10,11 +10,11 @@ from judged_cells import CELL, PLAN, ask, line
 
 from generators.compatibility.verdict import Level, Verdict
 from hardware.backends.factory import backend_class
-from hardware.testing import recording
+from hardware.testing import measurement
 from hardware.testing.checks import comparing_checks
 from hardware.testing.model_test import ModelTest
 from hardware.testing.tolerances import loosest_limit, tolerance_for, too_wide
-from reports.wording import texts
+from reports.reason_text import texts
 
 WIDE, NARROW = 1e-4, 1e-6
 COMPARED = "matches_reference"
@@ -91,7 +91,7 @@ def test_a_narrower_limit_is_used_and_is_no_condition():
 
 def test_on_another_target_than_the_cells_the_limit_does_not_count(monkeypatch):
     monkeypatch.setattr(backend_class("cuda"), "unavailable", lambda _self: "not here")
-    monkeypatch.setattr(recording, "active", True)
+    monkeypatch.setattr(measurement, "active", True)
     own = case("bert/fill-mask/cuda/float32", tolerance=WIDE, tolerance_reason="hwcompat.toml: x")
     assert own.tolerance == 2e-5
     assert "tolerance" not in own.facts()["conditions"]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from generators.models.catalog import installed_version
-from generators.models.store import load_recipe
-from generators.suites.files import write_suite
+from generators.models.recipe_store import load_recipe
 from generators.suites.render import render
+from generators.suites.suite_files import write_suite
 from generators.suites.verify import Publication, Verification, VerifiedSuite, publish_suites
 from hardware.cell import Cell
 from hardware.errors import NothingMatched

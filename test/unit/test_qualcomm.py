@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from recorded_machines import Counted, changed, machine
 
-from hardware.accelerators.base import DriverState, LibraryState
-from hardware.accelerators.qualcomm import QualcommAccelerators
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import UsageError
+from hardware.inventory.vendors.qualcomm import QualcommAccelerators
+from hardware.inventory.vendors.vendor import DriverState, LibraryState
 from hardware.testing.contract.machines import EmptyMachine
 
 

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from generators.derivation.on_demand import derive_checkpoint, recipe_for
-from generators.derivation.scopes import overrides
 from generators.models import recipe as recipes
-from generators.models import store
+from generators.models import recipe_store
 from generators.models.classifier import classify
 from generators.models.inputs import make_inputs, padding_mask
 from generators.models.recipe import Recipe, read_recipe, write_recipe
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
+from generators.recipes.config_scopes import overrides
+from generators.recipes.on_demand import derive_checkpoint, recipe_for
 from hardware.errors import BrokenInput, ModelError
 from hardware.output_masks import masks_of
 
-SHIPPED = sorted({path.stem for path in store.SHIPPED.glob("*/*.json") if "@" not in path.stem})
+SHIPPED = sorted({path.stem for path in recipe_store.SHIPPED.glob("*/*.json") if "@" not in path.stem})
 BUILT = (
     *("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba"),
     *("bloom", "deepseek_v3", "falcon_mamba", "rag"),
@@ -37,13 +37,13 @@ SCHEMA = json.loads((Path(recipes.__file__).parent / "schemas" / "recipe.json").
 def shipped(model_type: str) -> Recipe:
     recipe = load_recipe(model_type)
     if recipe is None:
-        pytest.skip(f"no recipe ships for {store.folders()}")
+        pytest.skip(f"no recipe ships for {recipe_store.folders()}")
     return recipe
 
 
 def model_of(recipe: Recipe) -> Any:
-    from generators.derivation.building import build
-    from hardware.testing.loud_weights import fill
+    from generators.recipes.build_model import build
+    from hardware.testing.seeded_weights import fill
 
     assert recipe.gain is not None
     return fill(
@@ -71,7 +71,7 @@ def test_what_ships_is_valid_and_agrees_with_the_classifier(model_type: str) -> 
 
 @pytest.mark.parametrize("model_type", BUILT)
 def test_the_recorded_numbers_are_those_of_the_float64_reference(model_type: str) -> None:
-    from generators.derivation.measure import operators_of
+    from generators.recipes.measurements import operators_of
     from hardware.testing.reference import as_reference, float64_outputs
 
     recipe = shipped(model_type)
@@ -159,7 +159,7 @@ def test_a_derived_recipe_is_kept_and_found_again(cache: Path, monkeypatch: pyte
     assert (first.task, first.model_class) == ("question-answering", "BertForQuestionAnswering")
     assert first.outputs == ("start_logits", "end_logits")
     assert first.masked_by["start_logits"] == "attention_mask"
-    from generators.derivation import derive
+    from generators.recipes import derive
 
     monkeypatch.setattr(derive, "derive_tiny", None)
     assert recipe_for("bert", "question-answering") == first

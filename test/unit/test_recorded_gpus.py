@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from hardware.accelerators._visibility import visible
-from hardware.accelerators.amd import AmdAccelerators
-from hardware.accelerators.base import AcceleratorBackend
-from hardware.accelerators.intel import IntelAccelerators
-from hardware.accelerators.intel import throttle_reasons as intel_throttle_reasons
-from hardware.accelerators.nvidia import NvidiaAccelerators
-from hardware.detection import HardwareInfo, detect, targets
+from hardware.detect import HardwareInfo, detect, targets
 from hardware.errors import UsageError
+from hardware.inventory.vendors._visibility import visible
+from hardware.inventory.vendors.amd import AmdAccelerators
+from hardware.inventory.vendors.intel import IntelAccelerators
+from hardware.inventory.vendors.intel import throttle_reasons as intel_throttle_reasons
+from hardware.inventory.vendors.nvidia import NvidiaAccelerators
+from hardware.inventory.vendors.vendor import AcceleratorBackend
 from hardware.recording import INDEX, ReplayedMachine
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

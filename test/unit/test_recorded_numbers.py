@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from generators.derivation.measure import SUBTLE
-from generators.derivation.measured import record
+from generators.recipes.measurements import SUBTLE
+from generators.recipes.probe import record
 
 RANDOM = np.random.default_rng(3)
 WANT = RANDOM.standard_normal((2, 40, 50))

@@ -10,7 +10,7 @@ import pytest
 
 from hardware.cell import Cell
 from hardware.evidence.record import Outcome
-from hardware.testing import plugin
+from hardware.testing import pytest_plugin
 from hardware.testing.suite_file import SuiteFile
 
 SUITE = SuiteFile(
@@ -47,8 +47,8 @@ def writer() -> Writer:
 
 
 @pytest.fixture
-def recorder(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> plugin.Recorder:
-    found = plugin.Recorder(writer)
+def recorder(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> pytest_plugin.EvidenceRecorder:
+    found = pytest_plugin.EvidenceRecorder(writer)
     monkeypatch.setattr(found, "_suite", lambda path: SUITE)
     return found
 
@@ -58,7 +58,7 @@ def item_of(request: pytest.FixtureRequest, check: str = "builds") -> Any:
     return SimpleNamespace(name=name, originalname=name, funcargs={}, config=request.config, path=SUITE.path)
 
 
-def reported(recorder: plugin.Recorder, item: Any, **report: Any) -> Any:
+def reported(recorder: pytest_plugin.EvidenceRecorder, item: Any, **report: Any) -> Any:
     made = SimpleNamespace(**{"when": "call", "outcome": "passed", "passed": True, "longrepr": None, **report})
     hook = recorder.pytest_runtest_makereport(item, PASSED)
     next(hook)
@@ -79,7 +79,7 @@ def test_a_check_that_uses_no_case_of_ours_is_no_pass(recorder, writer, request)
 @pytest.mark.parametrize("check", ["matches_reference", "runs_natively"])
 def test_what_asks_about_a_device_that_is_not_here_is_skipped(recorder, writer, request, monkeypatch, check):
     facts = {"requested_target": "cuda", "actual_target": "cpu", "substitution_reason": "no driver"}
-    monkeypatch.setattr(plugin, "_facts_of", lambda case: (facts, ""))
+    monkeypatch.setattr(pytest_plugin, "_facts_of", lambda case: (facts, ""))
     report = reported(recorder, item_of(request, check))
     (line,) = writer.written
     assert (line.outcome, line.error_type) == (Outcome.SKIPPED, "same_device")
@@ -109,7 +109,7 @@ def test_a_run_of_others_is_ended_by_them(recorder, writer):
 
 
 def test_a_session_of_its_own_ends_its_run(writer):
-    own = plugin.Recorder()
+    own = pytest_plugin.EvidenceRecorder()
     own.pytest_sessionfinish(SimpleNamespace(), 0)  # nothing was collected, so nothing was opened
     own._writer = writer
     own.pytest_sessionfinish(SimpleNamespace(), 0)

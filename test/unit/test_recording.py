@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from hardware.__main__ import main
-from hardware.detection import detect
+from hardware.command_line import open_door
+from hardware.detect import detect
 from hardware.errors import BrokenInput
-from hardware.front_door import open_door
-from hardware.machine import COMMAND_LIMIT_S, Library, LiveMachine, Reading
-from hardware.recording import INDEX, Recorder, ReplayedMachine, without_identity
+from hardware.machine import COMMAND_LIMIT_S, Library, LiveMachine, SourceReading
+from hardware.recording import INDEX, MachineRecorder, ReplayedMachine, without_identity
 
 
 class Chips(Library):
@@ -23,12 +23,12 @@ class Chips(Library):
 
     NAME = "chips"
 
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+    def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
         if function == "count":
-            return Reading(value=2)
+            return SourceReading(value=2)
         if function == "temperature" and arguments == (0,):
-            return Reading(value={"celsius": 41.5, "sensors": ["edge", "memory"]})
-        return Reading(value=None, reason=f"{function} isn't told of {arguments}")
+            return SourceReading(value={"celsius": 41.5, "sensors": ["edge", "memory"]})
+        return SourceReading(value=None, reason=f"{function} isn't told of {arguments}")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_replayed_machine_answers_as_the_recorded_one(
     tree: LiveMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHIP_VISIBLE", "1")
-    recorder = Recorder(tree)
+    recorder = MachineRecorder(tree)
     live = asked(recorder)
     assert live["text"] == "Chip One"
     assert live["names"] == ("driver", "name")
@@ -79,7 +79,7 @@ def test_a_replayed_machine_answers_as_the_recorded_one(
 
 
 def test_this_machines_inventory_is_the_same_from_its_recording(tmp_path: Path) -> None:
-    recorder = Recorder(LiveMachine())
+    recorder = MachineRecorder(LiveMachine())
     live = detect(recorder)
     recorder.write(tmp_path)
     again = detect(ReplayedMachine(tmp_path))
@@ -91,7 +91,7 @@ def test_this_machines_inventory_is_the_same_from_its_recording(tmp_path: Path) 
 
 
 def test_the_list_of_a_recorded_machine_is_printed(tmp_path: Path) -> None:
-    recorder = Recorder(LiveMachine())
+    recorder = MachineRecorder(LiveMachine())
     detect(recorder)
     recorder.write(tmp_path)
     printed = CliRunner().invoke(main, ["list", "--format", "json", "--replay", str(tmp_path)])
@@ -146,7 +146,7 @@ def test_what_names_a_machine_or_a_person_is_not_kept(said: str, kept: str) -> N
     ],
 )
 def test_an_index_of_another_shape_is_refused(tmp_path: Path, tree: LiveMachine, change: dict[str, Any]) -> None:
-    recorder = Recorder(tree)
+    recorder = MachineRecorder(tree)
     asked(recorder)
     recorder.host()
     recorder.write(tmp_path / "kept")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.evidence import redaction
-from hardware.evidence.redaction import redact, redact_all
+from hardware import redaction
+from hardware.redaction import redact, redact_all
 
 pytestmark = pytest.mark.usefixtures("fresh_redaction")
 

@@ -12,22 +12,22 @@ import pytest
 
 from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Reason
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
 from generators.options import Options
 from hardware.cell import Cell, model_of_weights
-from hardware.detection import HardwareInfo, detect
+from hardware.command_line import INTERRUPTED
+from hardware.detect import HardwareInfo, detect
 from hardware.errors import BackendUnavailable, NothingMatched
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
-from hardware.front_door import INTERRUPTED
 from hardware.software import TorchBuild
 from hwcompat.plugins.study import refresh_command
-from hwcompat.plugins.study.refresh.planning import RefreshPlan, plan_refresh, suites_of
+from hwcompat.plugins.study.refresh.refresh_plan import RefreshPlan, plan_refresh, suites_of
 from hwcompat.plugins.study.refresh_command import refresh_json, refresh_table
 from reports import run_command
-from reports.wording import texts
+from reports.reason_text import texts
 
 NO_BYTES = "e3b0c44298fc1c14"
 """SHA-256 of an empty file of weights."""

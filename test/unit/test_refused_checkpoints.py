@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from generators.derivation.derive import open_checkpoint
-from generators.derivation.on_demand import derive_checkpoint
+from generators.recipes.derive import open_checkpoint
+from generators.recipes.on_demand import derive_checkpoint
 from hardware.errors import ModelRefused
 from hardware.testing.checkpoints import load_checkpoint
 

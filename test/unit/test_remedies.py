@@ -13,23 +13,23 @@ from benchmarks.remedies import labels, page_text
 from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge, judge_cell, required_checks
 from generators.compatibility.verdict import Level
+from hardware.applied_fix import VARIABLE, AppliedFix
 from hardware.backends.factory import known_targets
 from hardware.cell import Cell
-from hardware.changes import VARIABLE, Changes
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Origin, Outcome, RunLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, now
-from hardware.testing.lines import line_for
+from hardware.testing.check_lines import line_for
 from hardware.testing.suite_file import SuiteFile
-from hwcompat.plugins.triage.remedies import trying
+from hwcompat.plugins.triage.remedies import try_remedies
 from hwcompat.plugins.triage.remedies.remedy import load_remedies, steps_for
-from hwcompat.plugins.triage.remedies.trying import (
-    Run,
-    State,
+from hwcompat.plugins.triage.remedies.try_remedies import (
+    RemedyRun,
+    TrialState,
     Workplace,
     child_environment,
     judge_try,
@@ -46,7 +46,7 @@ from hwcompat.plugins.triage.remedies_command import (
     write_of,
 )
 from reports.finding import COSTS
-from reports.wording import texts
+from reports.reason_text import texts
 
 HERE = ("cpu", "openvino", "qnn", "simulated")
 CELL = Cell.parse("bert/fill-mask/cpu/float32")
@@ -129,7 +129,7 @@ def run_in(folder, cell=CELL):
     found = read_folder(folder)
     run = (*found.runs, *found.other_runs)[-1]
     lines = tuple(one for one in (*found.checks, *found.other_checks) if one.run_id == run.run_id)
-    return Run(run=run, plan=run.plan[0], lines=lines)
+    return RemedyRun(run=run, plan=run.plan[0], lines=lines)
 
 
 # The data
@@ -139,7 +139,7 @@ def test_every_remedy_can_be_given_and_hides_nothing():
     data = load_remedies()
     for remedy in data.remedies.values():
         assert set(remedy.targets) <= set(known_targets())
-        assert Changes.parse(Changes(**remedy.change).text) == Changes(**remedy.change)
+        assert AppliedFix.parse(AppliedFix(**remedy.change).text) == AppliedFix(**remedy.change)
         ways = (remedy.change, remedy.environment, remedy.precision, remedy.other_target)
         assert sum(map(bool, ways)) == 1, f"{remedy.id} is one change"
         assert all((remedy.source, *(remedy.cost[name] for name in COSTS)))
@@ -259,7 +259,7 @@ def test_a_try_turns_a_cell_only_where_its_lines_tell_the_change(tmp_path, monke
         ).state
         for name in ("plain", "changed")
     ]
-    assert states == [State.NOT_RUN, State.TURNED]
+    assert states == [TrialState.NOT_RUN, TrialState.TURNED]
 
 
 def test_a_check_that_still_fails_is_told_and_none_is_left_out_unsaid(tmp_path, monkeypatch):
@@ -267,20 +267,20 @@ def test_a_check_that_still_fails_is_told_and_none_is_left_out_unsaid(tmp_path, 
     outcomes = {"backward": Outcome.FAILED}
     write_run(tmp_path, outcomes=outcomes, changes=step.changes.text, monkeypatch=monkeypatch)
     came = judge_try(step, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
-    assert (came.state, came.error_type) == (State.FAILS, "numerical_mismatch")
+    assert (came.state, came.error_type) == (TrialState.FAILS, "numerical_mismatch")
     without = replace(step, remedy=replace(step.remedy, leaves_out=("backward",)))
     came = judge_try(without, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
-    assert came.state is State.TURNED
+    assert came.state is TrialState.TURNED
     assert came.conditions[-1].startswith("backward was skipped")
 
 
 def test_a_target_that_is_not_asked_what_failed_turns_nothing(tmp_path):
     step = next(one for one in steps(CELL.id, check="backward") if one.id == "other_target:openvino")
     write_run(tmp_path, step.cell)
-    for check, state in (("matches_reference", State.TURNED), ("backward", State.BETTER)):
+    for check, state in (("matches_reference", TrialState.TURNED), ("backward", TrialState.BETTER)):
         came = judge_try(step, run_in(tmp_path), Level.LOW, check, evidence="", seconds=1)
         assert came.state is state
-        assert came.why == ("" if state is State.TURNED else "backward can't be asked there")
+        assert came.why == ("" if state is TrialState.TURNED else "backward can't be asked there")
 
 
 # What a change does
@@ -301,7 +301,7 @@ def test_the_users_environment_and_files_stay_as_they_are(tmp_path, monkeypatch)
     before = dict(os.environ), {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
     found = tried_with(tmp_path / "tries", mine, monkeypatch, turned_by="attention=eager")
     assert before == (dict(os.environ), {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()})
-    assert [one.state for one in found.tried] == [State.FAILS, State.TURNED]
+    assert [one.state for one in found.tried] == [TrialState.FAILS, TrialState.TURNED]
     assert found.smallest.step.id == "attention_eager"
     assert {Path(one.evidence).parts[-3] for one in found.tried} == {CELL.slug}
 
@@ -318,7 +318,7 @@ def tried_with(folder, evidence, monkeypatch, *, turned_by):
             write_run(Path(task["folder"]) / "evidence", cell, outcomes, changes=changes, monkeypatch=patch)
         return ""
 
-    monkeypatch.setattr(trying, "run_child", child)
+    monkeypatch.setattr(try_remedies, "run_child", child)
     place = Workplace(folder=folder, evidence=evidence, command="")
     here = ("cpu", "openvino")
     return try_cell(CELL, place, here=here)
@@ -330,16 +330,16 @@ def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
     def came(id_, state):
         return replace(EMPTY, step=by_id[id_], state=state)
 
-    turned = [came("other_target:cpu", State.TURNED)]
+    turned = [came("other_target:cpu", TrialState.TURNED)]
     assert worth_trying(by_id["opset_13"], turned)
     assert not worth_trying(by_id["other_target:openvino"], turned)
-    both = [*turned, came("opset_13", State.TURNED), came("attention_eager", State.FAILS)]
+    both = [*turned, came("opset_13", TrialState.TURNED), came("attention_eager", TrialState.FAILS)]
     assert smallest(both).step.id == "opset_13"
 
 
 EMPTY = judge_try(
     steps(CELL.id, check="backward")[-1],
-    Run(problem="killed"),
+    RemedyRun(problem="killed"),
     Level.UNSUPPORTED,
     "matches_reference",
     evidence="/x/<b>",
@@ -348,7 +348,7 @@ EMPTY = judge_try(
 
 
 def test_what_is_told_fits_the_schema_and_obeys_no_terminal(tmp_path, monkeypatch):
-    assert (EMPTY.state, EMPTY.why) == (State.NOT_RUN, "killed")
+    assert (EMPTY.state, EMPTY.why) == (TrialState.NOT_RUN, "killed")
     found = tried_with(tmp_path, None, monkeypatch, turned_by="attention=eager")
     hostile = replace(found, why="\x1b[31m<script>\n", cell=Cell.parse("a@b+c/fill-mask/cpu/float32"))
     page = remedies_markdown([found, hostile], "hwcompat-out/remedies/x")

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from generators.models.recipe import Recipe, read_recipe
-from generators.models.store import SHIPPED
+from generators.models.recipe_store import SHIPPED
 from generators.suites.render import command_for, environment, render
 from hardware.cell import Cell
 from hardware.errors import HwCompatError, UsageError

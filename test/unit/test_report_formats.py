@@ -11,16 +11,16 @@ import pytest
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine
-from reports.cells import CellReport
+from reports.cell_report import CellReport
 from reports.components import Component
-from reports.diagnosis import diagnose
+from reports.diagnose import diagnose
 from reports.finding import SCHEMA, Finding, Remedy, Severity, worst_first
 from reports.formats import FORMATS, report_text
-from reports.kept import schema_of
+from reports.reason_text import explained, folded, with_texts
 from reports.report import Report
+from reports.saved_reports import schema_of
 from reports.stack import StackResult
 from reports.text import advice_markdown, fenced, markdown, working
-from reports.wording import explained, folded, with_texts
 
 HOSTILE = "a|b `c` <script>alert(1)</script>\n# head\x1b[31m \x9b2J \u202e [x](http://evil.example) @user ```"
 

@@ -14,7 +14,7 @@ import pytest
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.runs import History, PastRun
-from reports.cells import CellReport
+from reports.cell_report import CellReport
 from reports.finding import Finding, Severity
 from reports.formats import report_text
 from reports.html import charts

@@ -15,11 +15,11 @@ from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, R
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.store import BrokenLine, Evidence
 from hwcompat.plugins.placement.pool import ResourcePool, pool
-from hwcompat.plugins.placement.pool.memory import Reading
+from hwcompat.plugins.placement.pool.device_memory import MemoryReading
 from reports import components
 from reports.finding import SCHEMA, Severity
-from reports.kept import schema_of
 from reports.reporter import HardwareCompatibilityReporter
+from reports.saved_reports import schema_of
 
 CELL = "bert/fill-mask/cpu/float32"
 
@@ -124,7 +124,7 @@ def test_same_problem_collected_twice_is_kept_once():
 @pytest.fixture
 def own_pool(monkeypatch) -> ResourcePool:
     """A global pool for one test, on a machine with memory to spare, with a budget of 1000 bytes."""
-    spare = Reading(total_bytes=10**9, free_bytes=10**9)
+    spare = MemoryReading(total_bytes=10**9, free_bytes=10**9)
     one = ResourcePool(budgets={"cpu": 1000, "simulated": 1000}, memory=lambda device: spare)
     monkeypatch.setattr(pool, "_global", [one])
     return one

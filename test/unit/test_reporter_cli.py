@@ -11,18 +11,18 @@ import jsonschema
 import pytest
 from front_doors import reporter as door
 
-from generators.compatibility.memory import Anatomy, MemoryEstimate, MemoryRequest
-from generators.derivation.memory_answer import MemoryAnswer
+from generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate, MemoryRequest
+from generators.recipes.memory_answer import MemoryAnswer
 from hardware.cell import model_of_weights
 from hardware.checkpoint_config import hash_of_config
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
 from hardware.testing.checkpoints import weights_hash
 from reports.finding import SCHEMA
 from reports.formats import FORMATS
-from reports.kept import schema_of
+from reports.saved_reports import schema_of
 
 CHECKS = (
     "builds",
@@ -45,7 +45,7 @@ def one_gigabyte() -> MemoryAnswer:
     """What is said of a model's memory, without the child that would run it: 1 GB of weights in half precision."""
     request = MemoryRequest(mode="inference", precision="bfloat16", batch=1, context=512)
     nothing = dict.fromkeys(("gradients", "optimiser", "inputs", "cache", "activations", "workspace"), 0)
-    anatomy = Anatomy(parameters=5 * 10**8, linear=4 * 10**8, largest=10**7, block=10**7, beside=10**8)
+    anatomy = MemoryAnatomy(parameters=5 * 10**8, linear=4 * 10**8, largest=10**7, block=10**7, beside=10**8)
     estimate = MemoryEstimate(request=request, weights=10**9, **nothing)
     return MemoryAnswer(estimates=(estimate,), anatomy=anatomy, notes=())
 

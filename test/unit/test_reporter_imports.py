@@ -41,8 +41,8 @@ def test_help_imports_nothing_but_the_front_door():
         *(f"hardware.{one}" for one in told),
         "reports",
         "reports.formats",
-        "reports.formats.base",
-        "reports.request",
+        "reports.formats",
+        "reports.report_request",
     ]
     assert done.stdout.splitlines()[-1] == str(allowed)
 

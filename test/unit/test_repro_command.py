@@ -17,17 +17,17 @@ from hardware.errors import NothingMatched, OutputError, UsageError
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.store import Evidence
 from hwcompat.plugins.triage import repro_command
-from hwcompat.plugins.triage.repro.failure import Captured, Does, Shape, Step, Way
-from hwcompat.plugins.triage.repro.recorder import Recorder, Tried
-from hwcompat.plugins.triage.repro.script import Shown
+from hwcompat.plugins.triage.repro.captured_failure import CapturedFailure, Does, FailedStep, Shape, Way
+from hwcompat.plugins.triage.repro.failure_recorder import FailureRecorder, TriedStep
+from hwcompat.plugins.triage.repro.repro_script import Shown
 from hwcompat.plugins.triage.repro_command import failing_checks, make_repro, refuse
-from hwcompat.plugins.triage.repro_judgement import Judgement
+from hwcompat.plugins.triage.repro_match import ReproMatch
 from hwcompat.plugins.triage.repro_text import issue_text, plain, story_of, title_of
-from reports.request import Request, refuse_together, with_options
+from reports.report_request import Request, refuse_together, with_options
 
 ROOT = Path(__file__).parents[2]
 CELL = Cell.parse("bert/fill-mask/cpu/float32")
-STEP = Step(way=Way.TORCH, does=Does.FORWARD, device="cpu")
+STEP = FailedStep(way=Way.TORCH, does=Does.FORWARD, device="cpu")
 
 
 def line(check: str, outcome: Outcome, *, run: str = "a", at: str = "2026-01-01T00:00:00+00:00") -> CheckLine:
@@ -114,7 +114,9 @@ def test_what_is_no_cell_is_said_so() -> None:
 
 def test_an_issue_names_no_folder_and_no_person_and_nothing_becomes_markup() -> None:
     message = "Load model from /tmp/jane/exports/x/model.onnx failed, /home/jane/venv/lib/a.py <img src=x>"
-    captured = Captured(check="matches_reference", shape=Shape.RAISED, step=STEP, exception="Fail", message=message)
+    captured = CapturedFailure(
+        check="matches_reference", shape=Shape.RAISED, step=STEP, exception="Fail", message=message
+    )
     shown = Shown(
         code=1,
         seconds=1.0,
@@ -134,7 +136,7 @@ def test_an_issue_names_no_folder_and_no_person_and_nothing_becomes_markup() -> 
     text = issue_text(
         captured,
         shown,
-        Judgement(same=True, why=message),
+        ReproMatch(same=True, why=message),
         title=title_of(CELL, captured, "BertModel"),
         story=story_of(CELL, captured),
         script="Run       python repro.py\nNeeds     torch, onnxruntime\n",
@@ -157,15 +159,15 @@ def test_a_link_is_no_folder() -> None:
 
 
 def test_an_issue_says_where_the_script_shows_something_else() -> None:
-    captured = Captured(check="backward", shape=Shape.NUMBERS, step=STEP, error=1.0, tolerance=1e-5)
+    captured = CapturedFailure(check="backward", shape=Shape.NUMBERS, step=STEP, error=1.0, tolerance=1e-5)
     shown = Shown(code=0, seconds=1.0, printed="")
-    judged = Judgement(same=False, why="the script does not fail")
+    judged = ReproMatch(same=False, why="the script does not fail")
     text = issue_text(captured, shown, judged, title="t", story=("s",), script="", run=None)
     assert "does not show what the check" in text
 
 
 def test_operators_that_are_left_to_the_host_are_named() -> None:
-    captured = Captured(
+    captured = CapturedFailure(
         check="matches_reference",
         shape=Shape.RAISED,
         step=STEP,
@@ -179,28 +181,28 @@ def test_operators_that_are_left_to_the_host_are_named() -> None:
 
 
 def test_the_first_comparison_that_failed_is_written_down(tmp_path: Path) -> None:
-    recorder = Recorder(folder=tmp_path, with_weights=False)
+    recorder = FailureRecorder(folder=tmp_path, with_weights=False)
     recorder.began("matches_reference")
     tried = recorder.try_(STEP, {"input_ids": np.zeros((1, 2), np.int64)})
-    assert Captured.read(tmp_path).shape is Shape.CRASHED
+    assert CapturedFailure.read(tmp_path).shape is Shape.CRASHED
     for error in (0.5, 0.9):
         recorder.failed(tried, {"a": np.ones(2)}, error=error, tolerance=1e-5, worst="logits")
     recorder.ended(AssertionError("0.5 <= 1e-5"))
-    found = Captured.read(tmp_path)
+    found = CapturedFailure.read(tmp_path)
     assert (found.shape, found.error, found.step, found.refused) == (Shape.NUMBERS, 0.5, STEP, "")
 
 
 def test_the_innermost_cause_counts_and_an_assertion_of_ours_is_refused(tmp_path: Path) -> None:
-    recorder = Recorder(folder=tmp_path, with_weights=False)
+    recorder = FailureRecorder(folder=tmp_path, with_weights=False)
     recorder.began("matches_reference")
-    recorder.tried = Tried(step=STEP, inputs={})
+    recorder.tried = TriedStep(step=STEP, inputs={})
     outer = RuntimeError("QNN doesn't run the model: it leaves Einsum (1), Mod (2) to the host; Fail")
     outer.__cause__ = ValueError("the runtime's")
     recorder.ended(outer)
-    found = Captured.read(tmp_path)
+    found = CapturedFailure.read(tmp_path)
     assert (found.exception, found.message, found.left) == ("ValueError", "the runtime's", "Einsum (1), Mod (2)")
     recorder.ended(AssertionError("not execution.offloaded"))
-    assert "no comparison" in Captured.read(tmp_path).refused
+    assert "no comparison" in CapturedFailure.read(tmp_path).refused
 
 
 _WATCHED = """
@@ -208,12 +210,12 @@ import sys, types
 from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from hwcompat.plugins.triage.repro.recorder import Recorder
-from hwcompat.plugins.triage.repro.watching import watch
+from hwcompat.plugins.triage.repro.failure_recorder import Recorder
+from hwcompat.plugins.triage.repro.hooks import watch
 from hardware.cell import Cell
 from hardware.testing.measurement import Outputs
 from hardware.testing.model_test import ModelTest
-from hardware.testing.passes import Pass
+from hardware.testing.watched_passes import Pass
 
 recorder = Recorder(folder=Path(sys.argv[1]), with_weights=False)
 watch(recorder)
@@ -242,7 +244,7 @@ def test_what_a_suite_compares_is_heard(tmp_path: Path) -> None:
         [sys.executable, "-c", _WATCHED, str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert not done.stderr
-    found = Captured.read(tmp_path)
+    found = CapturedFailure.read(tmp_path)
     assert (found.shape, found.stage, found.check) == (Shape.NUMBERS, "compare", "matches_reference")
     assert found.error is not None
     assert found.error > 1
@@ -250,9 +252,9 @@ def test_what_a_suite_compares_is_heard(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("same", [True, False])
 def test_the_folder_is_named_with_what_its_script_showed(tmp_path, monkeypatch, capsys, same):
-    captured = Captured(check="backward", shape=Shape.NUMBERS)
+    captured = CapturedFailure(check="backward", shape=Shape.NUMBERS)
     monkeypatch.setattr(repro_command, "_evidence", lambda request: None)
-    monkeypatch.setattr(repro_command, "make_repro", lambda *_: (captured, Judgement(same=same, why="its reason")))
+    monkeypatch.setattr(repro_command, "make_repro", lambda *_: (captured, ReproMatch(same=same, why="its reason")))
     assert repro_command.report_repro(asked("--output-dir", str(tmp_path)), CELL.id) == (0 if same else 1)
     made = tmp_path / CELL.slug
     said = capsys.readouterr().out.splitlines()

@@ -6,15 +6,17 @@ import math
 
 import pytest
 
-from hwcompat.plugins.triage.repro.failure import Captured, Shape
-from hwcompat.plugins.triage.repro.script import Shown
-from hwcompat.plugins.triage.repro_judgement import judge
+from hwcompat.plugins.triage.repro.captured_failure import CapturedFailure, Shape
+from hwcompat.plugins.triage.repro.repro_script import Shown
+from hwcompat.plugins.triage.repro_match import judge
 
 LGAMMA = "Check 'false' failed\n-- No conversion rule found for operations: aten::lgamma"
 
 
-def check(**values: object) -> Captured:
-    return Captured(**{"check": "matches_reference", "shape": Shape.RAISED, "exception": "RuntimeError", **values})
+def check(**values: object) -> CapturedFailure:
+    return CapturedFailure(
+        **{"check": "matches_reference", "shape": Shape.RAISED, "exception": "RuntimeError", **values}
+    )
 
 
 def script(code: int | None = 1, exception: str = "RuntimeError", message: str = "") -> Shown:
@@ -62,7 +64,7 @@ NUMBERS = {"shape": Shape.NUMBERS, "error": 1.5, "tolerance": 2e-5}
         (check(), script(code=-11, exception=""), False),
     ],
 )
-def test_only_the_same_failure_is_the_same(before: Captured, after: Shown, same: bool) -> None:
+def test_only_the_same_failure_is_the_same(before: CapturedFailure, after: Shown, same: bool) -> None:
     found = judge(before, after)
     assert found.same is same
     assert found.why

@@ -12,8 +12,17 @@ import pytest
 
 from hardware.compare import compare
 from hardware.errors import UsageError
-from hwcompat.plugins.triage.repro.failure import EXPECTED, INPUTS, WEIGHTS, Captured, Does, Shape, Step, Way
-from hwcompat.plugins.triage.repro.script import (
+from hwcompat.plugins.triage.repro.captured_failure import (
+    EXPECTED,
+    INPUTS,
+    WEIGHTS,
+    CapturedFailure,
+    Does,
+    FailedStep,
+    Shape,
+    Way,
+)
+from hwcompat.plugins.triage.repro.repro_script import (
     SCRIPT,
     ModelSource,
     last_exception,
@@ -51,13 +60,13 @@ def own_imports(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def captured(way: Way, does: Does = Does.FORWARD, **changes: object) -> Captured:
-    step = Step(way=way, does=does, device="cpu", graph="model.onnx", options={"a": HOSTILE}, facts=FACTS)
+def captured(way: Way, does: Does = Does.FORWARD, **changes: object) -> CapturedFailure:
+    step = FailedStep(way=way, does=does, device="cpu", graph="model.onnx", options={"a": HOSTILE}, facts=FACTS)
     values = {"check": "matches_reference", "shape": Shape.NUMBERS, "step": step, "error": 1.0, "tolerance": 1e-5}
-    return Captured(**{**values, **changes})
+    return CapturedFailure(**{**values, **changes})
 
 
-def text_of(found: Captured, *, expected: tuple[str, ...] = ("logits",), masks: bool = False) -> str:
+def text_of(found: CapturedFailure, *, expected: tuple[str, ...] = ("logits",), masks: bool = False) -> str:
     arrays = {INPUTS: ["input_ids", "x.0", HOSTILE], EXPECTED: list(expected), WEIGHTS: []}
     return script_text(found, SOURCE, arrays, title=HOSTILE, story=[HOSTILE], masks=masks)
 

@@ -9,7 +9,7 @@ from pool_watch import SPARE, Thing, names_of, pool_of
 
 from hardware.errors import OutOfMemory, UsageError
 from hwcompat.plugins.placement.pool import ResourcePool
-from hwcompat.plugins.placement.pool.memory import Reading
+from hwcompat.plugins.placement.pool.device_memory import MemoryReading
 
 
 def test_a_size_that_was_understated_is_measured_and_the_budget_holds_again():
@@ -78,7 +78,7 @@ def test_unused_resources_go_by_their_age():
 
 def test_a_machine_whose_memory_is_four_fifths_full_gets_idle_resources_back():
     readings = {"free": 500}
-    pool = pool_of(1000, memory=lambda device: Reading(total_bytes=1000, free_bytes=readings["free"]))
+    pool = pool_of(1000, memory=lambda device: MemoryReading(total_bytes=1000, free_bytes=readings["free"]))
     pool.get_resource("kind", "a", Thing, expected_bytes=100)
     pool.get_resource("kind", "b", Thing, expected_bytes=100)
     pool.check_memory()
@@ -106,11 +106,11 @@ def test_shares_begin_exactly_where_they_are_said_to():
 
 
 def test_a_budget_is_a_share_of_what_the_device_has():
-    pool = ResourcePool(fraction=0.5, memory=lambda device: Reading(total_bytes=1000, free_bytes=1000))
+    pool = ResourcePool(fraction=0.5, memory=lambda device: MemoryReading(total_bytes=1000, free_bytes=1000))
     pool.get_resource("kind", "a", Thing)
     device = pool.get_stats()["devices"]["cpu"]
     assert (device["budget_bytes"], device["budget_from"]) == (500, "0.5 of the device")
-    untold = ResourcePool(memory=lambda device: Reading(reason="nobody tells"))
+    untold = ResourcePool(memory=lambda device: MemoryReading(reason="nobody tells"))
     untold.get_resource("kind", "a", Thing, expected_bytes=10**15)
     device = untold.get_stats()["devices"]["cpu"]
     assert (device["budget_bytes"], device["budget_from"]) == (None, "none: nobody tells")

@@ -8,10 +8,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hardware.system.memory import MemoryInfo, cgroup_files_bytes, cgroup_memory
-from hwcompat.plugins.placement.pool import memory
-from hwcompat.plugins.placement.pool.memory import Reading, allocated_bytes, give_back, read_device, resident_bytes
-from hwcompat.plugins.placement.pool.state import Waits
+from hardware.inventory.system.main_memory import MemoryInfo, cgroup_files_bytes, cgroup_memory
+from hwcompat.plugins.placement.pool import device_memory
+from hwcompat.plugins.placement.pool.device_memory import (
+    MemoryReading,
+    allocated_bytes,
+    give_back,
+    read_device,
+    resident_bytes,
+)
+from hwcompat.plugins.placement.pool.pool_state import Waits
 
 
 class Group:
@@ -24,10 +30,10 @@ class Group:
         return self.files.get(path)
 
 
-def host(monkeypatch: pytest.MonkeyPatch, files_bytes: int = 0, **values: int | None) -> Reading:
+def host(monkeypatch: pytest.MonkeyPatch, files_bytes: int = 0, **values: int | None) -> MemoryReading:
     base = {"total_bytes": 1000, "available_bytes": 600, "swap_total_bytes": 0, "swap_free_bytes": 0}
-    monkeypatch.setattr(memory, "read_memory", lambda: MemoryInfo(**{**base, **values}))
-    monkeypatch.setattr(memory, "cgroup_files_bytes", lambda: files_bytes)
+    monkeypatch.setattr(device_memory, "read_memory", lambda: MemoryInfo(**{**base, **values}))
+    monkeypatch.setattr(device_memory, "cgroup_files_bytes", lambda: files_bytes)
     return read_device("cpu")
 
 
@@ -105,7 +111,7 @@ def test_a_driver_that_raises_and_a_runtime_that_tells_nothing_are_reasons(monke
         raise RuntimeError("device lost")
 
     monkeypatch.setattr(torch, "cuda", SimpleNamespace(mem_get_info=lost, memory_allocated=lost))
-    assert read_device("cuda:0") == Reading(reason="RuntimeError: device lost")
+    assert read_device("cuda:0") == MemoryReading(reason="RuntimeError: device lost")
     assert allocated_bytes("cuda:0") is None
     assert "doesn't report" in read_device("openvino:NPU").reason
     assert allocated_bytes("cpu") is None

@@ -15,8 +15,8 @@ from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
 from hardware.errors import BackendUnavailable, BrokenInput, ModelError, OutOfMemory, UsageError
 from hwcompat.plugins.placement.pool import ResourcePool
-from hwcompat.plugins.placement.pool.models import names_on
-from hwcompat.plugins.placement.pool.sizes import size_of
+from hwcompat.plugins.placement.pool.pool_models import names_on
+from hwcompat.plugins.placement.pool.resource_sizes import size_of
 
 MIB = 2**20
 
@@ -214,7 +214,9 @@ def test_memory_that_runs_out_on_a_device_is_told_with_its_reason(monkeypatch):
 
 def test_what_torchs_allocator_says_counts_where_it_is_more(monkeypatch):
     allocated = iter([1000, 1000 + 3 * MIB])
-    monkeypatch.setattr("hwcompat.plugins.placement.pool.loading.allocated_bytes", lambda device: next(allocated))
+    monkeypatch.setattr(
+        "hwcompat.plugins.placement.pool.load_resource.allocated_bytes", lambda device: next(allocated)
+    )
     pool = roomy()
     pool.get_model("kind", "m", linear, device="cpu")
     (one,) = pool.get_stats()["resources"]

@@ -15,7 +15,7 @@ from pool_watch import SPARE, Thing, pool_of
 from benchmarks.resource_pool import MIB, Found, Load, budget_of, run
 from hwcompat.plugins.placement.pool import ResourcePool
 from hwcompat.plugins.placement.pool.account import Account, Entry
-from hwcompat.plugins.placement.pool.state import State
+from hwcompat.plugins.placement.pool.pool_state import PoolState
 
 LOAD = Load(requests=1500, seconds=0.0002, patience_s=30.0)
 
@@ -92,8 +92,8 @@ def without_eviction(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None
 
 
 def without_looking_whether_it_is_used(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None:
-    true = State.release
-    monkeypatch.setattr(State, "release", lambda self, entries, **_: true(self, entries, forced=True))
+    true = PoolState.release
+    monkeypatch.setattr(PoolState, "release", lambda self, entries, **_: true(self, entries, forced=True))
     without_leases(monkeypatch)
 
 

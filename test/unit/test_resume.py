@@ -10,11 +10,11 @@ import pytest
 
 from hardware.cell import Cell
 from hardware.evidence.latest import read_latest
-from hardware.evidence.modeling import modeling_fingerprint
+from hardware.evidence.modeling_files import modeling_fingerprint
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_cells, read_folder
 from hardware.evidence.writer import EvidenceWriter
-from hardware.testing.devices import DEVICES_VARIABLE
+from hardware.testing.pytest_environment import DEVICES_VARIABLE
 from hardware.testing.resume import Resumable, close_run, find_resumable
 from hardware.testing.suite_file import SuiteFile
 

@@ -12,18 +12,18 @@ import pytest
 from current_runs import CELL, CHECKS, DRIVER, HIGH, OLD, PACKAGES, ask, evidence, passed, run, says
 
 from generators.compatibility.verdict import Level
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
 from hardware.cell import Cell
-from hardware.evidence import modeling, revisions
+from hardware.evidence import modeling_files, revisions
 from hardware.evidence.latest import read_latest
-from hardware.evidence.modeling import modeling_fingerprint, modeling_moved
+from hardware.evidence.modeling_files import modeling_fingerprint, modeling_moved
 from hardware.evidence.record import OUTDATED, Outcome, PlannedCell
 from hardware.evidence.revisions import Fingerprint, Revisions, checker_versions, modified_parts, recipe_moved
 from hardware.evidence.versions import expiry_reasons, relevant_versions
 from hardware.evidence.writer import EvidenceWriter
-from hardware.testing.lines import line_for
+from hardware.testing.check_lines import line_for
 from hardware.testing.suite_file import read_suite
-from reports.wording import texts
+from reports.reason_text import texts
 
 pytestmark = pytest.mark.skipif("honours_mask" not in CHECKS, reason="no recipe of bert for these transformers")
 
@@ -185,11 +185,11 @@ def test_a_pass_with_other_modeling_files_doesnt_count_under_a_later_plan_withou
 @pytest.fixture
 def installed(tmp_path, monkeypatch) -> Path:
     """A copy of bert's folder of transformers, found as if it were installed."""
-    folder = modeling._models("transformers")
+    folder = modeling_files._models("transformers")
     assert folder is not None
     shutil.copytree(folder / "bert", tmp_path / "models" / "bert")
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(modeling.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(modeling_files.importlib.util, "find_spec", lambda name: spec)
     return tmp_path / "models" / "bert"
 
 
@@ -199,7 +199,7 @@ def test_an_edit_of_an_installed_modeling_file_is_noticed(installed):
     assert not modeling_moved(one, CELL)
     file = installed / "modeling_bert.py"
     file.write_text(file.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
-    modeling._fingerprint.cache_clear()
+    modeling_files._fingerprint.cache_clear()
     assert modeling_moved(one, CELL)
     assert not modeling_moved(planned(), CELL)  # an older plan tells nothing of them
 

@@ -13,17 +13,17 @@ import jsonschema
 import pytest
 import torch
 
-from generators.compatibility.explaining import explain
-from generators.compatibility.facts import Facts, facts_of
+from generators.compatibility.explanation import explain
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rule import SCHEMA
+from generators.compatibility.rule_facts import Facts, facts_of
 from generators.compatibility.rules import RULES_FOLDER, RuleSet, check_together, load_rules, predict
 from generators.compatibility.verdict import Basis, Level
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
 from hardware.target import Target
-from reports.wording import texts
+from reports.reason_text import texts
 
 ROOT = Path(__file__).parents[2]
 

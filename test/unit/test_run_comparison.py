@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from made_runs import BERT, CHECKS, CUDA, a_run, lines_of, shown
 
-from generators.compatibility.run_summary import RunSummary, State, summarize_run
+from generators.compatibility.run_summary import RunState, RunSummary, summarize_run
 from hardware.evidence.record import EDITED, Outcome, RunLine
 from reports.comparison.causes import Hardware, cause_of
-from reports.comparison.changes import compare_last_green, compare_sides
-from reports.comparison.result import Change, Comparison, Kind, Side
+from reports.comparison.cell_changes import compare_last_green, compare_sides
+from reports.comparison.comparison_result import CellChange, ChangeKind, RunComparison, Side
 
 BROKEN = ("matches_reference", "backward")
 INVENTORY = {
@@ -29,16 +29,16 @@ def side(*showings_: RunSummary) -> Side:
     return Side(name="a side", runs=tuple(runs.values()), showings={one.cell.id: one for one in showings_})
 
 
-def compared(before: RunSummary, now: RunSummary, *others: RunSummary) -> Comparison:
+def compared(before: RunSummary, now: RunSummary, *others: RunSummary) -> RunComparison:
     return compare_sides(side(before), side(now), {before.cell.id: [before, now, *others]})
 
 
-def the_change(before: RunSummary, now: RunSummary, *others: RunSummary) -> Change:
+def the_change(before: RunSummary, now: RunSummary, *others: RunSummary) -> CellChange:
     (found,) = compared(before, now, *others).changes
     return found
 
 
-def since_green(*history: RunSummary) -> Change | None:
+def since_green(*history: RunSummary) -> CellChange | None:
     return next(iter(compare_last_green(side(history[-1]), {history[-1].cell.id: list(history)}).changes), None)
 
 
@@ -49,22 +49,22 @@ DEVICE = a_run("r1", 1, CUDA)
 @pytest.mark.parametrize(
     ("showing", "state"),
     [
-        (GREEN, State.GREEN),
-        (RED, State.FAILED),
-        (shown(DEVICE), State.GREEN),
-        (shown(DEVICE, substitution_reason="not here", actual_target="cpu"), State.UNKNOWN),
-        (shown(DEVICE, BROKEN, substitution_reason="not here", actual_target="cpu"), State.UNKNOWN),
-        (shown(DEVICE, outcome=Outcome.PASSED_ON_FALLBACK), State.UNKNOWN),
-        (shown(DEVICE, CHECKS, actual_target=None), State.FAILED),
-        (shown(a_run("r1", 1), conditions={EDITED: "yes"}), State.UNKNOWN),
-        (shown(a_run("r1", 1), BROKEN, conditions={EDITED: "yes"}), State.UNKNOWN),
-        (shown(a_run("r1", 1), outcome=Outcome.SKIPPED), State.UNKNOWN),
-        (shown(a_run("r1", 1), outcome=Outcome.AMBIGUOUS), State.UNKNOWN),
-        (shown(a_run("r1", 1), max_rel_error=None), State.UNKNOWN),
-        (shown(a_run("r1", 1), tolerance=1e-2, max_rel_error=5e-3), State.GREEN),
-        (shown(a_run("r1", 1), suite_hash="another"), State.UNKNOWN),
-        (shown(a_run("r1", 1), started_at="2999-01-01T00:00:00+00:00"), State.UNKNOWN),
-        (shown(a_run("r1", 1), offloaded_ops={"aten.mm": 1}), State.UNKNOWN),
+        (GREEN, RunState.GREEN),
+        (RED, RunState.FAILED),
+        (shown(DEVICE), RunState.GREEN),
+        (shown(DEVICE, substitution_reason="not here", actual_target="cpu"), RunState.UNKNOWN),
+        (shown(DEVICE, BROKEN, substitution_reason="not here", actual_target="cpu"), RunState.UNKNOWN),
+        (shown(DEVICE, outcome=Outcome.PASSED_ON_FALLBACK), RunState.UNKNOWN),
+        (shown(DEVICE, CHECKS, actual_target=None), RunState.FAILED),
+        (shown(a_run("r1", 1), conditions={EDITED: "yes"}), RunState.UNKNOWN),
+        (shown(a_run("r1", 1), BROKEN, conditions={EDITED: "yes"}), RunState.UNKNOWN),
+        (shown(a_run("r1", 1), outcome=Outcome.SKIPPED), RunState.UNKNOWN),
+        (shown(a_run("r1", 1), outcome=Outcome.AMBIGUOUS), RunState.UNKNOWN),
+        (shown(a_run("r1", 1), max_rel_error=None), RunState.UNKNOWN),
+        (shown(a_run("r1", 1), tolerance=1e-2, max_rel_error=5e-3), RunState.GREEN),
+        (shown(a_run("r1", 1), suite_hash="another"), RunState.UNKNOWN),
+        (shown(a_run("r1", 1), started_at="2999-01-01T00:00:00+00:00"), RunState.UNKNOWN),
+        (shown(a_run("r1", 1), offloaded_ops={"aten.mm": 1}), RunState.UNKNOWN),
     ],
 )
 def test_what_a_run_shows_is_green_only_where_every_planned_check_passed_on_the_device_asked_for(showing, state):
@@ -74,15 +74,15 @@ def test_what_a_run_shows_is_green_only_where_every_planned_check_passed_on_the_
 def test_what_was_cut_off_is_unknown_and_a_failure_that_came_before_stays_one():
     run = a_run("r1", 1)
     cut = summarize_run(run, lines_of(run)[:2])[BERT]
-    assert (cut.state, cut.is_whole) == (State.UNKNOWN, False)
+    assert (cut.state, cut.is_whole) == (RunState.UNKNOWN, False)
     failed = summarize_run(run, lines_of(run, BROKEN)[:2])[BERT]
-    assert (failed.state, failed.is_whole, failed.failing) == (State.FAILED, True, ("matches_reference",))
+    assert (failed.state, failed.is_whole, failed.failing) == (RunState.FAILED, True, ("matches_reference",))
     twice = summarize_run(run, [*lines_of(run), *lines_of(run), lines_of(run, ("backward",))[2]])[BERT]
     assert twice.failing == ("backward",)  # of two lines of one check the worse one counts
     more = [replace(line, check_name="unplanned") for line in lines_of(run, ("builds",))]
     assert summarize_run(run, [*lines_of(run), more[0]])[BERT].failing == ("unplanned",)
     assert (
-        summarize_run(run, [*lines_of(run)[:3], more[3]])[BERT].state is State.UNKNOWN
+        summarize_run(run, [*lines_of(run)[:3], more[3]])[BERT].state is RunState.UNKNOWN
     )  # no pass stands for another
 
 
@@ -90,30 +90,33 @@ def test_what_was_cut_off_is_unknown_and_a_failure_that_came_before_stays_one():
     ("before", "now", "kind"),
     [
         (GREEN, shown(a_run("r2", 2)), None),
-        (GREEN, RED, Kind.WORSE),
-        (RED, replace(GREEN, run=a_run("r3", 3)), Kind.BETTER),
-        (GREEN, shown(a_run("r2", 2), outcome=Outcome.SKIPPED), Kind.WORSE),
-        (shown(a_run("r1", 1), ("backward",)), RED, Kind.WORSE),
-        (RED, shown(a_run("r3", 3), ("backward",)), Kind.BETTER),
-        (shown(a_run("r1", 1), ("builds",)), shown(a_run("r2", 2), ("backward",)), Kind.WORSE),
-        (RED, shown(a_run("r3", 3), BROKEN, error_type="numerical_mismatch"), Kind.CHANGED),
-        (GREEN, shown(a_run("r2", 2, plan={"checks": (*CHECKS[:2], CHECKS[3])})), Kind.CHANGED),
-        (GREEN, shown(a_run("r2", 2), tolerance=1e-3), Kind.CHANGED),
-        (shown(a_run("r1", 1, plan={"subject": "checkpoint"})), shown(a_run("r2", 2)), Kind.CHANGED),
-        (GREEN, shown(a_run("r2", 2), actual_dtype="bfloat16"), Kind.CHANGED),
+        (GREEN, RED, ChangeKind.WORSE),
+        (RED, replace(GREEN, run=a_run("r3", 3)), ChangeKind.BETTER),
+        (GREEN, shown(a_run("r2", 2), outcome=Outcome.SKIPPED), ChangeKind.WORSE),
+        (shown(a_run("r1", 1), ("backward",)), RED, ChangeKind.WORSE),
+        (RED, shown(a_run("r3", 3), ("backward",)), ChangeKind.BETTER),
+        (shown(a_run("r1", 1), ("builds",)), shown(a_run("r2", 2), ("backward",)), ChangeKind.WORSE),
+        (RED, shown(a_run("r3", 3), BROKEN, error_type="numerical_mismatch"), ChangeKind.CHANGED),
+        (GREEN, shown(a_run("r2", 2, plan={"checks": (*CHECKS[:2], CHECKS[3])})), ChangeKind.CHANGED),
+        (GREEN, shown(a_run("r2", 2), tolerance=1e-3), ChangeKind.CHANGED),
+        (shown(a_run("r1", 1, plan={"subject": "checkpoint"})), shown(a_run("r2", 2)), ChangeKind.CHANGED),
+        (GREEN, shown(a_run("r2", 2), actual_dtype="bfloat16"), ChangeKind.CHANGED),
     ],
 )
 def test_how_a_change_is_called(before, now, kind):
     found = compared(before, now)
     assert [change.kind for change in found.changes] == ([kind] if kind else [])
     assert sum(found.same.values()) == (0 if kind else 1)
-    assert found.met("error") == (kind is Kind.WORSE)
+    assert found.met("error") == (kind is ChangeKind.WORSE)
 
 
 def test_a_cell_of_one_plan_alone_is_neither_worse_nor_the_same():
     other = shown(a_run("r2", 2, CUDA))
     found = compare_sides(side(GREEN), side(other), {})
-    assert [(change.cell, change.kind) for change in found.changes] == [(CUDA, Kind.NEW), (BERT, Kind.GONE)]
+    assert [(change.cell, change.kind) for change in found.changes] == [
+        (CUDA, ChangeKind.NEW),
+        (BERT, ChangeKind.GONE),
+    ]
     assert found.met("error") == 0
 
 
@@ -189,11 +192,11 @@ def test_two_machines_of_one_name_are_told_apart_by_what_they_have():
 def test_flaky_is_what_alternates_with_nothing_that_differs():
     third = shown(a_run("r3", 3))
     flaky = the_change(GREEN, RED, third)
-    assert (flaky.kind, flaky.cause) == (Kind.FLAKY, None)
+    assert (flaky.kind, flaky.cause) == (ChangeKind.FLAKY, None)
     assert [one.run.run_id for one in flaky.alternating] == ["r1", "r2", "r3"]
-    assert the_change(GREEN, third, RED).kind is Kind.FLAKY  # green on both sides, and not in between
-    assert the_change(GREEN, RED).kind is Kind.WORSE  # once is no alternation
-    assert the_change(GREEN, RED, shown(a_run("r3", 3), BROKEN)).kind is Kind.WORSE
+    assert the_change(GREEN, third, RED).kind is ChangeKind.FLAKY  # green on both sides, and not in between
+    assert the_change(GREEN, RED).kind is ChangeKind.WORSE  # once is no alternation
+    assert the_change(GREEN, RED, shown(a_run("r3", 3), BROKEN)).kind is ChangeKind.WORSE
     for differs in (
         a_run("r3", 3, versions={"numpy": "2.5.0"}),
         a_run("r3", 3, machine="lab"),
@@ -201,9 +204,9 @@ def test_flaky_is_what_alternates_with_nothing_that_differs():
         a_run("r3", 3, plan={"suite_hash": "other"}),
         replace(a_run("r3", 3), started_at="2999-01-01T00:00:00+00:00"),
     ):
-        assert the_change(GREEN, RED, shown(differs)).kind is Kind.WORSE
+        assert the_change(GREEN, RED, shown(differs)).kind is ChangeKind.WORSE
     unknown = shown(a_run("r3", 3), outcome=Outcome.SKIPPED)
-    assert the_change(GREEN, RED, unknown).kind is Kind.WORSE  # what says nothing doesn't alternate
+    assert the_change(GREEN, RED, unknown).kind is ChangeKind.WORSE  # what says nothing doesn't alternate
 
 
 def timed(start: int, times: list[float], torch: str, *, subject: str = "config", jobs: int = 1) -> list[RunSummary]:
@@ -216,14 +219,16 @@ def timed(start: int, times: list[float], torch: str, *, subject: str = "config"
 FAST, SLOW = [10.0, 11.0, 12.0, 10.5, 11.5], [13.0, 14.0, 15.0, 13.5, 12.5]
 
 
-def speed(times: list[float], *, before: list[float] = FAST, torch: str = "2.14.0", **more: object) -> list[Change]:
+def speed(
+    times: list[float], *, before: list[float] = FAST, torch: str = "2.14.0", **more: object
+) -> list[CellChange]:
     old, new = timed(1, before, "2.13.0", **more), timed(11, times, torch, **more)
     return list(compared(old[-1], new[-1], *old[:-1], *new[:-1]).changes)
 
 
 def test_slower_is_said_of_real_sizes_alone_by_five_medians_beyond_the_spread():
     (slower,) = speed(SLOW)
-    assert slower.kind is Kind.SLOWER
+    assert slower.kind is ChangeKind.SLOWER
     assert (slower.slower.check, slower.slower.before, slower.slower.now) == (
         "builds",
         (11.0, 10.0, 12.0),
@@ -242,7 +247,7 @@ def test_last_green_is_found_and_the_change_is_that_to_the_first_run_after_it():
     first = shown(a_run("r2", 2, versions={"torch": "2.14.0"}), BROKEN)
     now = shown(a_run("r3", 3, versions={"torch": "2.14.0", "transformers": "5.6.0"}), BROKEN)
     found = since_green(shown(a_run("r0", 1), BROKEN), GREEN, first, now)
-    assert (found.kind, found.before.run.run_id, found.now.run.run_id) == (Kind.WORSE, "r1", "r3")
+    assert (found.kind, found.before.run.run_id, found.now.run.run_id) == (ChangeKind.WORSE, "r1", "r3")
     assert found.cause.single.name == "torch"  # transformers moved later, and broke nothing
     assert found.remarks == ("so since run r2",)
     cut = summarize_run(first.run, lines_of(first.run)[:1])[BERT]
@@ -250,11 +255,11 @@ def test_last_green_is_found_and_the_change_is_that_to_the_first_run_after_it():
 
 
 def test_never_green_is_no_regression_and_green_is_nothing_to_tell():
-    assert since_green(shown(a_run("r1", 1), BROKEN), RED).kind is Kind.NEVER
+    assert since_green(shown(a_run("r1", 1), BROKEN), RED).kind is ChangeKind.NEVER
     assert since_green(RED, shown(a_run("r3", 3, versions={"torch": "9"}))) is None
     elsewhere = shown(a_run("r1", 1, CUDA), substitution_reason="not here", actual_target="cpu")
-    assert since_green(elsewhere, shown(a_run("r2", 2, CUDA), BROKEN)).kind is Kind.NEVER
-    assert since_green(GREEN, RED, shown(a_run("r3", 3))).kind is Kind.FLAKY
+    assert since_green(elsewhere, shown(a_run("r2", 2, CUDA), BROKEN)).kind is ChangeKind.NEVER
+    assert since_green(GREEN, RED, shown(a_run("r3", 3))).kind is ChangeKind.FLAKY
 
 
 def test_suspects_are_counted_over_cells_and_those_that_stand_alone_come_first():
@@ -269,7 +274,7 @@ def test_suspects_are_counted_over_cells_and_those_that_stand_alone_come_first()
 def test_a_change_is_dated_by_the_first_run_that_was_not_cut_off():
     cut = summarize_run(a_run("r2", 2), lines_of(a_run("r2", 2))[:2])[BERT]
     third, now = (shown(a_run(f"r{day}", day), outcome=Outcome.SKIPPED) for day in (3, 4))
-    assert (cut.state, cut.is_whole, third.state, third.is_whole) == (State.UNKNOWN, False, State.UNKNOWN, True)
+    assert (cut.state, cut.is_whole, third.state, third.is_whole) == (RunState.UNKNOWN, False, RunState.UNKNOWN, True)
     found = since_green(GREEN, cut, third, now)
     assert found is not None
     assert "so since run r3" in str(found)

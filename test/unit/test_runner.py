@@ -18,7 +18,7 @@ from hardware.errors import OutputError
 from hardware.evidence.record import Outcome, RunLine
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.writer import EvidenceWriter
-from hardware.testing import runner, watch
+from hardware.testing import child_watch, runner
 from hardware.testing.device_state import DeviceState, Probed
 from hardware.testing.runner import Limits, run_suites
 from hardware.testing.session import run_session
@@ -176,8 +176,8 @@ def test_a_child_that_ends_while_it_is_looked_at_leaves_nothing(make, go, tmp_pa
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it ends now, after the look
         return ended
 
-    looked = watch._has_ended
-    monkeypatch.setattr(watch, "_has_ended", look_too_early)
+    looked = child_watch._has_ended
+    monkeypatch.setattr(child_watch, "_has_ended", look_too_early)
     note = tmp_path / "note"
     go(make("starts", STARTS.format(note=str(note), ends="os._exit(0)")))
     started = int(note.read_text())
@@ -284,7 +284,7 @@ def test_an_error_of_a_child_outside_of_any_check_is_in_its_log(make, go, monkey
     def fails(*_arguments: object) -> None:
         raise RuntimeError("a part is broken")
 
-    monkeypatch.setattr("hardware.testing.child._run_suite", fails)
+    monkeypatch.setattr("hardware.testing.suite_child._run_suite", fails)
     (first, second) = go(make("good", GOOD)).checks
     assert (first.outcome, second.outcome) == (Outcome.CRASHED, Outcome.NOT_RUN)
     assert "RuntimeError: a part is broken" in first.traceback

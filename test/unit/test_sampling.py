@@ -11,15 +11,15 @@ import jsonschema
 import psutil
 import pytest
 
-from hardware import sampling
-from hardware.accelerators.base import AcceleratorBackend, AcceleratorInfo
-from hardware.machine import LiveMachine, Reading
+from hardware.inventory import telemetry
+from hardware.inventory.system.main_memory import Psutil
+from hardware.inventory.system.processor_telemetry import CpuTelemetryReader
+from hardware.inventory.telemetry import Sampler
+from hardware.inventory.vendors.vendor import AcceleratorBackend, AcceleratorInfo
+from hardware.machine import LiveMachine, SourceReading
 from hardware.registry import Registered
-from hardware.sampling import Sampler
-from hardware.system.cpu_telemetry import CpuTelemetryReader
-from hardware.system.memory import Psutil
 
-SCHEMA = json.loads((Path(sampling.__file__).parent / "schemas" / "sample.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(telemetry.__file__).parent / "schemas" / "sample.json").read_text(encoding="utf-8"))
 
 
 class Chip(AcceleratorBackend):
@@ -57,7 +57,7 @@ class Chip(AcceleratorBackend):
 def chip(monkeypatch: pytest.MonkeyPatch) -> type[Chip]:
     kind = type("Chip", (Chip,), {})
     registered = Registered(found={"chip": kind}, failures={"other": "ImportError: no such library"})
-    monkeypatch.setattr(sampling, "registered_vendors", lambda: registered)
+    monkeypatch.setattr(telemetry, "registered_vendors", lambda: registered)
     return kind
 
 
@@ -91,14 +91,14 @@ def test_a_driver_that_raises_is_a_reason(chip: type[Chip]) -> None:
 
 
 def test_a_driver_that_hangs_holds_nobody_up(chip: type[Chip], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "_LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr(telemetry, "_LONGEST_WAIT_S", 0.05)
     sampler = Sampler()
     chip.waits = threading.Event()
     sample = sampler.sample()
     assert all("hasn't answered" in one.reason for one in sample.devices)
     assert sample.host.memory_total_bytes
     chip.waits.set()
-    monkeypatch.setattr(sampling, "_LONGEST_WAIT_S", 30)
+    monkeypatch.setattr(telemetry, "_LONGEST_WAIT_S", 30)
     later = [sampler.sample() for _ in range(2)][-1]
     sampler.close()
     assert [one.temperature_c for one in later.devices] == [40.0, 41.0]
@@ -122,7 +122,7 @@ def test_use_and_power_are_means_since_the_look_before(tmp_path: Path, monkeypat
         f"{cpus}/thermal_throttle/core_throttle_count": 7,
     }
     told = {"times": [150, 1160], "frequency": 3100.0, "temperatures": {"nvme": [90.0], "k10temp": [61.25, 40.0]}}
-    monkeypatch.setattr(Psutil, "ask", lambda self, function: Reading(value=told[function]))
+    monkeypatch.setattr(Psutil, "ask", lambda self, function: SourceReading(value=told[function]))
     reader = CpuTelemetryReader(tree(tmp_path, files))
     first = reader.read()
     assert first.compute_percent is None

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.building import configured_type
-from generators.derivation.derive import task_class
-from generators.derivation.division import kept_lists, layers_needed, telling_layers
-from generators.derivation.senses import scene_spec
-from generators.derivation.tiny import tiny_configs
 from generators.models.catalog import TaskEntry, load_catalog, task_entries
 from generators.models.inputs import make_inputs
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
+from generators.recipes.build_model import configured_type
+from generators.recipes.config_division import kept_lists, layers_needed, telling_layers
+from generators.recipes.derive import task_class
+from generators.recipes.modality_inputs import scene_spec
+from generators.recipes.tiny import tiny_configs
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.target import Target
@@ -127,7 +127,7 @@ def test_feature_maps_shrink_with_the_image() -> None:
 
 
 def test_there_are_more_places_than_objects_that_are_asked_for() -> None:
-    from generators.derivation.senses import modality_spec
+    from generators.recipes.modality_inputs import modality_spec
 
     config = next(tiny_configs("rt_detr", load_catalog()))
     spec = modality_spec("pixel_values", (), SimpleNamespace(model_type="rt_detr", feat_strides=[8, 16, 32]))
@@ -160,7 +160,7 @@ def test_a_class_is_built_from_the_configuration_that_it_names() -> None:
 def test_frequencies_that_a_constructor_draws_are_the_same_in_every_model() -> None:
     import torch
 
-    from hardware.testing.loud_weights import fill
+    from hardware.testing.seeded_weights import fill
 
     class Positions(torch.nn.Module):
         def __init__(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hardware.cell import Cell
-from hardware.system.cpu import usable_cores
+from hardware.inventory.system.processor import usable_cores
 from hardware.target import Target
 from hardware.testing.schedule import REAL_WEIGHTS, default_jobs, groups_of, next_group, threads_for
 from hardware.testing.suite_file import SuiteFile

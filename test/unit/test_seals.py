@@ -13,15 +13,15 @@ import pytest
 from made_runs import BERT, GPT2, a_run, lines_of
 
 from generators.compatibility.judge import is_final, judge
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.compacted import compact
+from hardware.evidence.evidence_table import EvidenceTable
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.record import EndLine, RunLine, to_dict
 from hardware.evidence.seals import ADDED, CHANGED, MISSING, digests, examine
 from hardware.evidence.store import read_folder, read_run
-from hardware.evidence.table import EvidenceTable
 from hardware.evidence.writer import EvidenceWriter
 
 RUN, LATER = "20260101T000000Z-aaaaaa", "20260102T000000Z-bbbbbb"

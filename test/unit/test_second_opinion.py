@@ -12,11 +12,11 @@ import pytest
 
 from generators.compatibility.imported import disagreements, second_opinions, with_opinions
 from generators.compatibility.judge import judge, required_checks
-from generators.compatibility.judged import judged_of
 from generators.compatibility.matrix import current_matrix
 from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict_cache import judged_of
 from hardware.cell import Cell
-from hardware.detection import HardwareInfo, detect
+from hardware.detect import HardwareInfo, detect
 from hardware.errors import BrokenInput
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
@@ -26,9 +26,9 @@ from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
 from reports.finding import SCHEMA
 from reports.formats import report_text
-from reports.kept import schema_of
+from reports.reason_text import reason_text
 from reports.reporter import HardwareCompatibilityReporter
-from reports.wording import reason_text
+from reports.saved_reports import schema_of
 
 OURS = Cell.parse("bert/fill-mask/cpu/float32")
 THEIRS = Cell.parse("bert/upstream-tests/cpu/float32")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from generators.compatibility.facts import Facts
+from generators.compatibility.rule_facts import Facts
 from generators.compatibility.rules import RuleSet, load_rules, predict
 from generators.compatibility.selection import StepResult, select, suggest
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict

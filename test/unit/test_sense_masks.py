@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from generators.derivation.sound import with_sense_masks
 from generators.models.inputs import make_inputs
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
+from generators.recipes.input_layouts import with_sense_masks
 
 IMAGE = {"pixel_values": {"kind": "pixels", "shape": [3, 8, 8]}}
 LENGTHS = (16, 9)
@@ -111,8 +111,8 @@ def test_a_narrower_picture_is_padded_beside_it_and_one_place_never() -> None:
 
 
 def test_padding_that_no_gain_makes_audible_is_left_away_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from generators.derivation import derive
     from generators.models.classifier import classify_type
+    from generators.recipes import derive
 
     asked = []
     plain = derive.measured

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from generators.derivation.senses import modality_spec
-from generators.derivation.tiny import tiny_configs
 from generators.models.catalog import load_catalog
 from generators.models.inputs import make_inputs
+from generators.recipes.modality_inputs import modality_spec
+from generators.recipes.tiny import tiny_configs
 
 FORECASTER = (
     "past_values", "past_time_features", "past_observed_mask", "static_categorical_features",

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from generators.derivation.derive import derive_checkpoint
 from generators.models.inputs import OTHER_DRAWS, make_inputs, other_draws
+from generators.recipes.derive import derive_checkpoint
 from hardware.backends.base import STEPS
-from hardware.testing.more_checks import replay_inputs
+from hardware.testing.capability_checks import replay_inputs
 from hardware.testing.reference import as_reference, float64_generation, float64_outputs
 
 transformers = pytest.importorskip("transformers")

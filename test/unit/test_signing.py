@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hardware.errors import BrokenInput, UsageError
-from hardware.evidence.signing import SIGNATURE, check_evidence, sign_evidence
+from hardware.evidence.signature import SIGNATURE, check_evidence, sign_evidence
 
 ME = "me@example.org"
 

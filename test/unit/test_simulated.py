@@ -15,9 +15,9 @@ import pytest
 from hardware import known_answer
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
-from hardware.backends.simulated import FAULT_KINDS, FAULT_VARIABLE, Fault
+from hardware.backends.simulated import FAULT_KINDS, FAULT_VARIABLE, SimulatedFault
 from hardware.cell import Cell
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import UsageError
 from hardware.evidence.versions import relevant_versions, versions_of
 
@@ -31,7 +31,7 @@ class Stopped(BaseException):
 def model() -> Any:
     import torch
 
-    from hardware.testing.loud_weights import fill
+    from hardware.testing.seeded_weights import fill
 
     class Two(torch.nn.Module):
         def __init__(self):
@@ -96,7 +96,7 @@ def language_model(name: str) -> Any:
     """A small bert or gpt2 on the simulated device."""
     import transformers
 
-    from hardware.testing.loud_weights import fill
+    from hardware.testing.seeded_weights import fill
 
     if name == "bert":
         config = transformers.BertConfig(
@@ -241,25 +241,25 @@ def test_gradients_are_those_of_the_cpu():
 @pytest.mark.parametrize("kind", FAULT_KINDS)
 def test_each_kind_of_fault_parses_and_prints_back(kind):
     for text in (kind, f"{kind}:aten.mm"):
-        assert str(Fault.parse(text)) == text
+        assert str(SimulatedFault.parse(text)) == text
 
 
 def test_a_seed_always_chooses_the_same_operator_and_seeds_differ():
-    assert Fault.parse("wrong@7") == Fault.parse("wrong@7")
-    assert len({Fault.parse(f"wrong@{seed}").operator for seed in range(30)}) > 3
+    assert SimulatedFault.parse("wrong@7") == SimulatedFault.parse("wrong@7")
+    assert len({SimulatedFault.parse(f"wrong@{seed}").operator for seed in range(30)}) > 3
 
 
 def test_a_fault_without_an_operator_hits_those_with_parameters_only():
-    fault = Fault.parse("wrong")
+    fault = SimulatedFault.parse("wrong")
     assert fault.hits("aten.addmm")
     assert not fault.hits("aten.view")
-    assert not Fault.parse("wrong:aten.mm").hits("aten.addmm")
+    assert not SimulatedFault.parse("wrong:aten.mm").hits("aten.addmm")
 
 
 @pytest.mark.parametrize("text", ["", "wrng", "wrong:", "wrong@", "wrong@x", "wrong:aten mm", "crash;ls", "CRASH"])
 def test_what_is_no_fault_is_refused_with_the_known_ones(text):
     with pytest.raises(UsageError, match=r"no fault of the simulated device.*Known: wrong, nan"):
-        Fault.parse(text)
+        SimulatedFault.parse(text)
 
 
 def test_a_misspelt_fault_is_offered_the_right_one(monkeypatch):
@@ -334,7 +334,7 @@ GRADIENTS = """
 from types import SimpleNamespace
 import torch
 from hardware.cell import Cell
-from hardware.testing.plugin import _register_devices
+from hardware.testing.pytest_plugin import _register_devices
 suites = [SimpleNamespace(cell=Cell.parse(f"bert/fill-mask/{name}/float32")) for name in ("cpu", "simulated")]
 if REGISTERED:
     _register_devices(suites)

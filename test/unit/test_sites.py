@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.building import build
-from generators.derivation.measure import sites_reached
-from generators.derivation.on_demand import recipe_for
-from generators.derivation.sites import (
-    Rows,
+from generators.models.catalog import load_catalog
+from generators.models.inputs import make_inputs
+from generators.recipes.attention_layers import (
+    WeightSlice,
     attention_sites,
     half_of_heads,
     position_tables,
@@ -21,9 +20,10 @@ from generators.derivation.sites import (
     swap_rows,
     swap_two,
 )
-from generators.derivation.tiny import tiny_configs
-from generators.models.catalog import load_catalog
-from generators.models.inputs import make_inputs
+from generators.recipes.build_model import build
+from generators.recipes.measurements import sites_reached
+from generators.recipes.on_demand import recipe_for
+from generators.recipes.tiny import tiny_configs
 
 EIGHT = ("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba")
 
@@ -56,10 +56,10 @@ def test_sites_and_position_tables(model_type: str, count: int, kind: str, table
 
 @pytest.mark.parametrize("model_type", EIGHT)
 def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
-    from generators.derivation.measure import run
+    from generators.recipes.measurements import run
     from hardware.compare import compare
     from hardware.output_masks import masks_of
-    from hardware.testing.loud_weights import fill
+    from hardware.testing.seeded_weights import fill
 
     recipe = recipe_for(model_type)
     model = fill(model_of(model_type), gain=recipe.gain or 1.0, zero_centered=recipe.zero_centered)
@@ -140,7 +140,7 @@ def test_fused_projections_are_told_apart() -> None:
     assert (shared.query.ranges, shared.key.ranges) == (((0, 12),), ((12, 18),))
     assert [site.kind for site in attention_sites(fused("query_key_value", 23))] == ["weight"]
     value = attention_sites(fused("qkv"))[0].value
-    assert value == Rows(weight="a.qkv.weight", bias="a.qkv.bias", ranges=((16, 24),), axis=0)
+    assert value == WeightSlice(weight="a.qkv.weight", bias="a.qkv.bias", ranges=((16, 24),), axis=0)
 
 
 def test_a_normalised_query_of_a_fused_projection_is_scaled_after_its_normalisation() -> None:
@@ -148,7 +148,7 @@ def test_a_normalised_query_of_a_fused_projection_is_scaled_after_its_normalisat
 
     model = fused("qkv")
     model["a"].add_module("q_norm", torch.nn.LayerNorm(4))
-    assert attention_sites(model)[0].query_norm == Rows(
+    assert attention_sites(model)[0].query_norm == WeightSlice(
         weight="a.q_norm.weight", bias="a.q_norm.bias", ranges=((0, 4),), axis=0
     )
 
@@ -178,9 +178,9 @@ def test_a_convolution_is_scaled_in_half_its_channels_so_that_a_normalisation_do
 def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_head() -> None:
     import torch
 
-    from generators.derivation.measure import sensitivity_of
+    from generators.recipes.measurements import sensitivity_of
     from hardware.compare import Array
-    from hardware.testing.loud_weights import fill
+    from hardware.testing.seeded_weights import fill
 
     class Cosine(torch.nn.Module):
         num_heads = 2

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.sound import chosen_layout, sound_layouts
 from generators.models.inputs import make_inputs
+from generators.recipes.input_layouts import chosen_layout, sound_layouts
 from hardware.compare import scale_of
 from hardware.errors import ModelError
-from hardware.testing.loud_weights import fill
+from hardware.testing.seeded_weights import fill
 
 WAVES = {"conv_kernel": (10, 3, 3, 3, 3, 2, 2), "conv_stride": (5, 2, 2, 2, 2, 2, 2), "vocab_size": 32}
 

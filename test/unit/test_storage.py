@@ -15,15 +15,15 @@ from click.testing import CliRunner
 from recorded_machines import FIXTURES, XEON, computer, disks
 
 from hardware.__main__ import main
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import UsageError
-from hardware.machine import LiveMachine, Machine, Reading
+from hardware.inventory.system.storage import StorageDeviceInfo, get_storage_backend, local, read_storage
+from hardware.inventory.system.storage._disk_health import health_without_root, link_limit
+from hardware.inventory.system.storage.network import NetworkStorage, remote
+from hardware.inventory.system.storage.storage_device import Mount, read_mounts
+from hardware.inventory.system.storage.storage_registry import KINDS
+from hardware.machine import LiveMachine, Machine, SourceReading
 from hardware.recording import ReplayedMachine
-from hardware.system.storage import StorageDeviceInfo, get_storage_backend, local, read_storage
-from hardware.system.storage._health import health_without_root, link_limit
-from hardware.system.storage.base import Mount, read_mounts
-from hardware.system.storage.factory import KINDS
-from hardware.system.storage.network import NetworkStorage, remote
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "hardware" / "schemas" / "inventory.json").read_text())
@@ -123,7 +123,7 @@ def test_two_ways_to_a_disk_are_one_disk() -> None:
 class Forbidding(ReplayedMachine):
     """A recorded machine on which no program may be started."""
 
-    def run(self, *words: str, accept: int = 0) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
         raise AssertionError(f"{words[0]} was started")
 
 

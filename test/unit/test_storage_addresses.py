@@ -6,9 +6,9 @@ import pytest
 from front_doors import reporter
 
 import run_test_generation
+from hardware.command_line import open_door
 from hardware.errors import UsageError
 from hardware.evidence.address import is_address, parse_address
-from hardware.front_door import open_door
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hardware.detection import detect
+from hardware.detect import detect
+from hardware.inventory.system.storage import StorageDeviceInfo
 from hardware.machine import LiveMachine
-from hardware.recording import Recorder, ReplayedMachine, without_disk_identity
-from hardware.system.storage import StorageDeviceInfo
+from hardware.recording import MachineRecorder, ReplayedMachine, without_disk_identity
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_recording_keeps_the_inventory_and_no_name(tmp_path: Path) -> None:
     for path, text in PRIVATE.items():
         (tmp_path / "root" / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / path.lstrip("/")).write_text(text)
-    recorder = Recorder(LiveMachine(tmp_path / "root"))
+    recorder = MachineRecorder(LiveMachine(tmp_path / "root"))
     live = detect(recorder)
     recorder.write(tmp_path / "kept")
     again = detect(ReplayedMachine(tmp_path / "kept"))

@@ -10,29 +10,29 @@ import jsonschema
 import numpy as np
 import pytest
 
-from hardware.accelerators.base import AcceleratorInfo
-from hardware.detection import HardwareInfo, detect
+from hardware.detect import HardwareInfo, detect
 from hardware.errors import BrokenInput, UsageError
-from hardware.sampling import DeviceSample, HostSample, Sample
-from hardware.system.cpu import CPUInfo
-from hardware.system.cpu_telemetry import CpuTelemetry
-from hardware.system.memory import MemoryInfo
+from hardware.inventory.system.main_memory import MemoryInfo
+from hardware.inventory.system.processor import CPUInfo
+from hardware.inventory.system.processor_telemetry import CpuTelemetry
+from hardware.inventory.telemetry import DeviceSample, HostSample, Sample
+from hardware.inventory.vendors.vendor import AcceleratorInfo
 from hwcompat.plugins.stress import limits
-from hwcompat.plugins.stress.child import StressOptions
 from hwcompat.plugins.stress.loads import PRECISIONS, stream_bytes
-from hwcompat.plugins.stress.page import device_view, stress_html
-from hwcompat.plugins.stress.report import load_stress, stress_markdown, stress_text
-from hwcompat.plugins.stress.result import (
+from hwcompat.plugins.stress.stress_child import StressOptions
+from hwcompat.plugins.stress.stress_page import device_view, stress_html
+from hwcompat.plugins.stress.stress_report import load_stress, stress_markdown, stress_text
+from hwcompat.plugins.stress.stress_result import (
     DeviceResult,
-    Ending,
     ProfilePoint,
+    StressEnding,
     StressRun,
     range_of,
     stability_of,
     throttled_share,
 )
+from hwcompat.plugins.stress.stress_targets import chosen_devices, rounds
 from hwcompat.plugins.stress.summary import summarised
-from hwcompat.plugins.stress.targets import chosen_devices, rounds
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "hardware" / "schemas" / "stress.json").read_text(encoding="utf-8"))
 START = 1_700_000_000.0
@@ -129,7 +129,7 @@ def test_arrays_are_four_times_the_caches_or_it_is_said() -> None:
 def machine(*, torch_kind: str = "cuda", count: int = 2) -> HardwareInfo:
     from dataclasses import replace
 
-    from hardware.accelerators.base import DriverState, HardwareState, LibraryState, VendorFacts
+    from hardware.inventory.vendors.vendor import DriverState, HardwareState, LibraryState, VendorFacts
     from hardware.software import TorchBuild
 
     states = {"hardware": HardwareState.PRESENT, "driver": DriverState.OK, "library": LibraryState.OK}
@@ -228,7 +228,7 @@ SAMPLES = [
 ]
 
 
-def summary(events: Any = EVENTS, ending: Ending = Ending.MEASURED, reason: str = "") -> DeviceResult:
+def summary(events: Any = EVENTS, ending: StressEnding = StressEnding.MEASURED, reason: str = "") -> DeviceResult:
     options = StressOptions(target="cuda:0", warmup_s=2, duration_s=4)
     return summarised(options, events, SAMPLES, inventory=machine(), devices=DEVICES, ending=ending, reason=reason)
 
@@ -264,7 +264,7 @@ def test_telemetry_is_that_of_the_device_with_the_same_identity_under_sustained_
 
 
 def test_a_device_that_computed_wrongly_has_no_rate() -> None:
-    result = summary(ending=Ending.WRONG_RESULT, reason="off by 3")
+    result = summary(ending=StressEnding.WRONG_RESULT, reason="off by 3")
     assert result.tflops is None
     assert result.rates == ()
     assert result.gflops_per_watt is None
@@ -273,7 +273,9 @@ def test_a_device_that_computed_wrongly_has_no_rate() -> None:
 
 def test_a_device_without_telemetry_says_why() -> None:
     options = StressOptions(target="xpu", warmup_s=2, duration_s=4)
-    result = summarised(options, EVENTS, SAMPLES, inventory=machine(), devices=[], ending=Ending.MEASURED, reason="")
+    result = summarised(
+        options, EVENTS, SAMPLES, inventory=machine(), devices=[], ending=StressEnding.MEASURED, reason=""
+    )
     assert result.power_w is None
     assert "no driver lists telemetry of a Intel device" in result.telemetry_reasons["all"].replace(
         "an Intel", "a Intel"
@@ -288,7 +290,7 @@ def run(*results: DeviceResult) -> StressRun:
 
 
 def test_the_table_fits_80_columns_and_the_object_its_schema() -> None:
-    skipped = DeviceResult(target="rocm", ending=Ending.SKIPPED, reason="no AMD GPU is on the bus")
+    skipped = DeviceResult(target="rocm", ending=StressEnding.SKIPPED, reason="no AMD GPU is on the bus")
     text = stress_text(run(summary(), skipped).to_dict())
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "40 TFLOPS in float32" in text

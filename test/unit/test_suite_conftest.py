@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from generators.suites.files import prepare_folder, suite_conftest
+from generators.suites.suite_files import prepare_folder, suite_conftest
 from hardware.evidence.record import EDITED, CheckLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import EvidenceWriter
-from hardware.testing import recording
-from hardware.testing.beside import GENERATED, NAME, digest_of_text, is_harmless, strange_conftests
-from hardware.testing.plugin import Recorder
+from hardware.testing import measurement
+from hardware.testing.foreign_plugins import GENERATED, NAME, digest_of_text, is_harmless, strange_conftests
+from hardware.testing.pytest_plugin import EvidenceRecorder
 from hardware.testing.suite_file import stamp
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +72,7 @@ def test_a_broken_installation_of_ours_keeps_its_own_error(tmp_path):
 SUITE = stamp('CELL = "bert/fill-mask/cpu/float32"\n\n\ndef test_builds():\n    pass')
 CHEATS = """
 from hardware.testing.model_test import ModelTest
-from hardware.testing.plugin import pytest_configure
+from hardware.testing.pytest_plugin import pytest_configure
 
 ModelTest.error = ModelTest.recorded_error = lambda *_: 1e-9
 """
@@ -164,7 +164,7 @@ def line_of_pytest(folder: Path, *words: str) -> tuple[CheckLine, str]:
         ({"tests/later/conftest.py": HARMLESS}, [], False),
         ({"conftest.py": HARMLESS, "pytest.ini": "[pytest]\nusefixtures = data_folder\n"}, [], True),
         ({"my_conftest.py": CHEATS}, ["-p", "my_conftest"], True),
-        ({"tests/hwcompat/conftest.py": CHEATS}, ["--noconftest", "-p", "hardware.testing.plugin"], False),
+        ({"tests/hwcompat/conftest.py": CHEATS}, ["--noconftest", "-p", "hardware.testing.pytest_plugin"], False),
         ({"cheats.py": CHEATS}, ["-p", "cheats"], True),
         ({"cheats.py": CHEATS, "conftest.py": suite_conftest()}, ["-o", "addopts=-p cheats"], True),
         ({"cheats.py": CHEATS, "pytest.ini": "[pytest]\naddopts = -p cheats\n"}, [], True),
@@ -195,7 +195,7 @@ def test_a_suite_that_cant_be_imported_beside_another_conftest_is_marked_as_edit
             'import a_module_that_is_missing\n\nCELL = "bert/fill-mask/cpu/float32"\n\n\ndef test_builds():\n    pass'
         )
     )
-    line, said = line_of_pytest(tmp_path, "-p", "hardware.testing.plugin", ".")
+    line, said = line_of_pytest(tmp_path, "-p", "hardware.testing.pytest_plugin", ".")
     assert (line.error_type, EDITED in line.conditions) == ("missing_dependency", marked), said
 
 
@@ -224,9 +224,9 @@ def test_which_conftests_were_loaded_is_told_nearest_first_and_the_generated_one
     ("isolated", "edited", "kept"), [(True, False, True), (True, True, False), (False, False, False)]
 )
 def test_only_isolated_suites_as_they_were_generated_keep_references(tmp_path, monkeypatch, isolated, edited, kept):
-    monkeypatch.setattr(recording, "keeps_references", True)
+    monkeypatch.setattr(measurement, "keeps_references", True)
     suite = tmp_path / "test_bert.py"
     suite.write_text(SUITE + "# more\n" * edited)
-    recorder = Recorder(EvidenceWriter(tmp_path, "r1") if isolated else None)
+    recorder = EvidenceRecorder(EvidenceWriter(tmp_path, "r1") if isolated else None)
     recorder.pytest_runtest_setup(SimpleNamespace(path=suite, name="test_builds"))
-    assert recording.keeps_references is kept
+    assert measurement.keeps_references is kept

@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 
 from generators.models.recipe import read_recipe
-from generators.models.store import SHIPPED
-from generators.suites.files import State, compare_folder, prepare_folder, regenerate, state_of, write_suite
+from generators.models.recipe_store import SHIPPED
 from generators.suites.render import render
+from generators.suites.suite_files import (
+    SuiteState,
+    compare_folder,
+    prepare_folder,
+    regenerate,
+    state_of,
+    write_suite,
+)
 from hardware.cell import Cell
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import BrokenInput, ModelError, OutputError
 from hardware.target import Target
 from hardware.testing.suite_file import is_edited, read_suite
@@ -45,8 +52,8 @@ def test_the_state_of_a_file(tmp_path, present, state):
 
 def test_a_file_that_is_not_utf8_counts_as_a_persons(tmp_path):
     (tmp_path / NAME).write_bytes(OLD.encode() + b"# \xff\n")
-    assert state_of(tmp_path / NAME, NEW) is State.EDITED
-    assert write_suite(tmp_path, NAME, NEW) is State.EDITED
+    assert state_of(tmp_path / NAME, NEW) is SuiteState.EDITED
+    assert write_suite(tmp_path, NAME, NEW) is SuiteState.EDITED
     assert b"\xff" in (tmp_path / NAME).read_bytes()
 
 
@@ -65,9 +72,9 @@ def test_a_suite_that_nobody_edited_is_written(tmp_path, present):
 def test_a_suite_that_a_person_edited_stays_unless_forced(tmp_path, mine):
     path = tmp_path / NAME
     path.write_text(mine)
-    assert write_suite(tmp_path, NAME, NEW) is State.EDITED
+    assert write_suite(tmp_path, NAME, NEW) is SuiteState.EDITED
     assert path.read_text() == mine
-    assert write_suite(tmp_path, NAME, NEW, force=True) is State.EDITED
+    assert write_suite(tmp_path, NAME, NEW, force=True) is SuiteState.EDITED
     assert path.read_text() == NEW
 
 
@@ -75,14 +82,14 @@ def test_a_current_suite_is_not_touched(tmp_path):
     path = tmp_path / NAME
     write_suite(tmp_path, NAME, NEW)
     os.utime(path, (1, 1))
-    assert write_suite(tmp_path, NAME, NEW, force=True) is State.CURRENT
+    assert write_suite(tmp_path, NAME, NEW, force=True) is SuiteState.CURRENT
     assert path.stat().st_mtime == 1
 
 
 def test_windows_line_ends_are_no_edit_that_is_lost(tmp_path):
     path = tmp_path / NAME
     path.write_bytes(MINE.replace("\n", "\r\n").encode())
-    assert write_suite(tmp_path, NAME, NEW) is State.EDITED
+    assert write_suite(tmp_path, NAME, NEW) is SuiteState.EDITED
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_names_the_option(tmp_path):
@@ -95,7 +102,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_the_option(tmp_p
 
 def test_a_prepared_folder_lets_plain_pytest_record_evidence(tmp_path):
     prepare_folder(tmp_path / "a" / "b")
-    assert "hardware.testing.plugin" in (tmp_path / "a" / "b" / "conftest.py").read_text()
+    assert "hardware.testing.pytest_plugin" in (tmp_path / "a" / "b" / "conftest.py").read_text()
 
 
 def test_a_persons_conftest_stays(tmp_path):
@@ -126,7 +133,7 @@ def test_a_suite_that_nothing_would_generate_any_more_is_an_orphan_with_the_reas
 
     write_suite(tmp_path, NAME, OLD)
     (compared,), texts = compare_folder(tmp_path, gone)
-    assert compared.state is State.ORPHAN
+    assert compared.state is SuiteState.ORPHAN
     assert "no model type" in compared.reason
     assert texts == {}
 

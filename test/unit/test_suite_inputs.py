@@ -11,7 +11,7 @@ import pytest
 
 from generators.models.inputs import make_inputs
 from generators.models.recipe import read_recipe
-from generators.models.store import SHIPPED
+from generators.models.recipe_store import SHIPPED
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.target import Target

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from generators.models.store import load_recipe
+from generators.models.recipe_store import load_recipe
 from generators.suites.verify import Publication, Verification, VerifiedSuite
 from reports.suites_text import published_text, verified_text
 from run_test_generation import main

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from generators.derivation import scopes
-from generators.derivation.on_demand import recipe_for
-from generators.derivation.scopes import all_overrides
-from generators.derivation.tiny import tiny_configs
 from generators.models.catalog import load_catalog
 from generators.models.inputs import LENGTHS
-from generators.models.libraries import diffusion_catalog, is_known
+from generators.models.model_libraries import diffusion_catalog, is_known
+from generators.recipes import config_scopes
+from generators.recipes.config_scopes import all_overrides
+from generators.recipes.on_demand import recipe_for
+from generators.recipes.tiny import tiny_configs
 from hardware.errors import ModelError
 
 EIGHT = ("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba")
 
 
 def model_of(model_type: str) -> Any:
-    from generators.derivation.building import build
+    from generators.recipes.build_model import build
 
     recipe = recipe_for(model_type)
     return build(recipe.config_class, recipe.model_class, recipe.config)
@@ -86,7 +86,7 @@ def test_experts_in_groups_are_still_chosen_in_two_steps() -> None:
 
 
 def test_a_composed_configuration_builds_as_often_as_one_likes() -> None:
-    from generators.derivation.building import build
+    from generators.recipes.build_model import build
 
     config = next(tiny_configs("rag", load_catalog()))
     assert {name: part["model_type"] for name, part in config.items() if isinstance(part, dict)} == {
@@ -101,7 +101,7 @@ def test_a_composed_configuration_builds_as_often_as_one_likes() -> None:
 
 
 def test_every_override_has_its_reason_and_a_known_type_unless_it_is_of_another_version() -> None:
-    folder = Path(scopes.__file__).with_name("overrides")
+    folder = Path(config_scopes.__file__).with_name("overrides")
     newer, older = (tomllib.loads((folder / f"{age}_types.toml").read_text()) for age in ("newer", "older"))
     for model_type, entry in all_overrides().items():
         assert entry.get("reason") or entry["refused"]
@@ -199,10 +199,10 @@ def test_the_last_configuration_is_deeper_with_finer_patches() -> None:
     [("roberta", "text-generation", True), ("roberta", "fill-mask", False), ("gpt2", "text-generation", False)],
 )
 def test_an_encoder_that_stands_in_as_a_decoder_is_told_so(model_type: str, task: str, says: bool) -> None:
-    from generators.derivation.building import class_of
-    from generators.derivation.derive import task_class
-    from generators.derivation.tiny import decodes_beside_its_primary_task
     from generators.models.classifier import classify_type
+    from generators.recipes.build_model import class_of
+    from generators.recipes.derive import task_class
+    from generators.recipes.tiny import decodes_beside_its_primary_task
 
     chosen = task_class(model_type, task)
     made_with = class_of(load_catalog().config_class(model_type))

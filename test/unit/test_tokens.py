@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hardware.backends.base import Generation
+from hardware.testing.capability_checks import different_tokens
 from hardware.testing.measurement import Ambiguous
-from hardware.testing.more_checks import different_tokens
 
 LOGITS = np.random.default_rng(0).standard_normal((2, 3, 8))
 

@@ -10,7 +10,7 @@ import pytest
 
 from generators.compatibility.grade import level_rules
 from generators.compatibility.selection import StepResult, select
-from hardware.backends._loss import loss_weights
+from hardware.backends._torch_checks import loss_weights
 from hardware.backends._xla_model import _leaves_device
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend, resolve_target

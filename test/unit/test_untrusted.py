@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.untrusted import (
+from hardware.safe_read import (
     DEEPEST,
     check_depth,
     check_not_sparse,

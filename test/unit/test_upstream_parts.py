@@ -19,7 +19,7 @@ from hardware.errors import BrokenInput, ModelError, UsageError
 from hardware.evidence.record import Outcome
 from hardware.target import Target
 from hwcompat.plugins.triage.upstream.device_spec import spec_name, spec_text, torch_backend
-from hwcompat.plugins.triage.upstream.plugin import Phase, needs_network, outcome_of
+from hwcompat.plugins.triage.upstream.upstream_plugin import Phase, needs_network, outcome_of
 from hwcompat.plugins.triage.upstream_command import agree_with_installed, modeling_tests, read_checkout
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import pytest
 from generators.compatibility.grade import level_rules
 from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict, schema, worst
 from hardware.errors import BrokenInput
-from reports.wording import reason_text, texts, with_texts
+from reports.reason_text import reason_text, texts, with_texts
 
 ROOT = Path(__file__).parents[2]
 CELL = "bert/fill-mask/openvino:NPU/float32"

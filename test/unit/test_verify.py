@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from generators.models.catalog import installed_version
-from generators.models.store import load_recipe
-from generators.mutants.anatomy import SMALLEST_CHANGE
-from generators.mutants.operators import OPERATORS, Mutant
+from generators.models.recipe_store import load_recipe
+from generators.mutants.model_anatomy import SMALLEST_CHANGE
+from generators.mutants.mutation_operators import OPERATORS, Mutant
 from generators.mutants.orders import Made, Order
 from generators.mutants.rounds import Ran
 from generators.options import Options
@@ -21,7 +21,7 @@ from generators.suites.verify import Verification, VerifiedSuite, order_for, ver
 from hardware.cell import Cell
 from hardware.errors import BrokenInput, NothingMatched, UsageError
 from hardware.evidence.record import CheckLine, Outcome, Stage
-from hardware.testing.lines import line_for
+from hardware.testing.check_lines import line_for
 from hardware.testing.runner import Limits
 from hardware.testing.suite_file import SuiteFile
 

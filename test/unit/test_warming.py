@@ -12,8 +12,8 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from generators.suites.own_templates import FolderAlone
-from hardware.garbage import uncollected
+from generators.suites.user_templates import FolderAlone
+from hardware.gc_control import uncollected
 from hardware.target import Target
 from hardware.testing import warm
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hardware.evidence.record import Outcome
-from hardware.testing import watch as module
-from hardware.testing.child import ChildTask
-from hardware.testing.watch import Watch
+from hardware.testing import child_watch as module
+from hardware.testing.child_watch import ChildWatch
+from hardware.testing.suite_child import ChildTask
 
 TASK = ChildTask(
     suites=["a", "b"],
@@ -62,7 +62,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def start(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, tmp_path: Path
-) -> Iterator[Callable[[], tuple[Watch, Child]]]:
+) -> Iterator[Callable[[], tuple[ChildWatch, Child]]]:
     children: list[Child] = []
 
     def stand_in(task: ChildTask, **_: object) -> Child:
@@ -77,9 +77,9 @@ def start(
     monkeypatch.setattr(module, "kill_group", killed)
     monkeypatch.setattr(module.os, "kill", lambda *_: None)
 
-    def start() -> tuple[Watch, Child]:
+    def start() -> tuple[ChildWatch, Child]:
         task = replace(TASK, log=str(tmp_path / "log-"))
-        watch = Watch(task, fork=False, timeouts_s=[5.0, 50.0], on_check=lambda *_: None)
+        watch = ChildWatch(task, fork=False, timeouts_s=[5.0, 50.0], on_check=lambda *_: None)
         return watch, children[-1]
 
     yield start

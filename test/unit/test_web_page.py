@@ -16,21 +16,21 @@ import pytest
 from made_page import RUNTIME, captured, made_page, planned, product_model
 
 from generators.compatibility.verdict import Reason
+from generators.option_rules import refuse_together
 from generators.options import Options
-from generators.options_together import refuse_together
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import ModelError, OutputError, UsageError
 from hardware.evidence.pages import keep_seal, read_seal
 from hardware.evidence.store import Evidence
 from hardware.process import Ended, NoAnswer
-from hwcompat.plugins.web_page import capture as capturing
-from hwcompat.plugins.web_page import making, rendering
-from hwcompat.plugins.web_page.capture import capture
-from hwcompat.plugins.web_page.case import Asked, NotCaptured
-from hwcompat.plugins.web_page.case import captured as asked_so_far
-from hwcompat.plugins.web_page.making import serve, write_page, write_web_page
-from hwcompat.plugins.web_page.rendering import render, script_text
-from hwcompat.plugins.web_page.seal import known_of, require_page
+from hwcompat.plugins.web_page import page_capture as capturing
+from hwcompat.plugins.web_page import render_page, web_page_command
+from hwcompat.plugins.web_page.captured_test import AskedCall, NotCaptured
+from hwcompat.plugins.web_page.captured_test import captured as asked_so_far
+from hwcompat.plugins.web_page.page_capture import capture
+from hwcompat.plugins.web_page.page_seal import known_of, require_page
+from hwcompat.plugins.web_page.render_page import render, script_text
+from hwcompat.plugins.web_page.web_page_command import serve, write_page, write_web_page
 
 
 def block(text: str, name: str) -> str:
@@ -111,7 +111,7 @@ def test_a_text_that_ends_an_element_ends_none() -> None:
 
 
 def test_a_page_that_no_phone_could_hold_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "LARGEST", 100)
+    monkeypatch.setattr(render_page, "LARGEST", 100)
     with pytest.raises(ModelError, match=r"0 MiB is the most") as refused:
         render(made_page())
     assert "1 model files" in refused.value.why
@@ -140,7 +140,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_exported(
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.zip").mkdir()
-    monkeypatch.setattr(making, "seal", lambda *_: pytest.fail("it was exported"))
+    monkeypatch.setattr(web_page_command, "seal", lambda *_: pytest.fail("it was exported"))
     with pytest.raises(OutputError, match="cannot be written") as refused:
         write_web_page(asked(evidence=tmp_path), tmp_path / place, [planned()], detect(), "python made.py")
     assert why in refused.value.why
@@ -150,7 +150,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_exported(
 def test_weights_that_make_a_page_too_large_are_refused_before_they_are_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "seal", lambda *_: pytest.fail("it was exported"))
+    monkeypatch.setattr(web_page_command, "seal", lambda *_: pytest.fail("it was exported"))
     profile = planned().profile
     large = replace(profile, recipe=replace(profile.recipe, parameters=110_000_000))
     with pytest.raises(ModelError, match="64 MiB is the most") as refused:
@@ -162,7 +162,7 @@ def test_weights_that_make_a_page_too_large_are_refused_before_they_are_exported
             "python made.py",
         )
     assert "its weights alone have 420 MiB" in refused.value.why
-    rendering.require_small(64 * 2**20)
+    render_page.require_small(64 * 2**20)
 
 
 def test_the_seal_stays_where_the_page_was_made(tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_the_seal_stays_where_the_page_was_made(tmp_path: Path) -> None:
 def test_a_page_whose_seal_cannot_be_kept_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It could never come home."""
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(making, "runtime_of", lambda _: RUNTIME)
-    monkeypatch.setattr(making, "seal", lambda *_, **_words: made_page())
+    monkeypatch.setattr(web_page_command, "runtime_of", lambda _: RUNTIME)
+    monkeypatch.setattr(web_page_command, "seal", lambda *_, **_words: made_page())
     options = asked(web_page=tmp_path / "p.zip", evidence=tmp_path / "file")
     with pytest.raises(OutputError, match="seal cannot be kept"):
         write_web_page(options, tmp_path / "p.zip", [planned()], detect(), "python made.py")
@@ -185,13 +185,15 @@ def test_a_page_whose_seal_cannot_be_kept_is_not_written(tmp_path: Path, monkeyp
 def test_whoever_makes_a_page_hears_what_it_cannot_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(making, "runtime_of", lambda _: RUNTIME)
-    monkeypatch.setattr(making, "seal", lambda *_, **_words: made_page())
+    monkeypatch.setattr(web_page_command, "runtime_of", lambda _: RUNTIME)
+    monkeypatch.setattr(web_page_command, "seal", lambda *_, **_words: made_page())
     write_web_page(asked(evidence=tmp_path), tmp_path / "p.zip", [planned()], detect(), "python made.py")
     assert "a page can't run honours_mask (it looks into outputs itself)" in capsys.readouterr().err
     whole = {**captured().asked, "not_captured": {}}
     whole["steps"] = {**whole["steps"], "honours_mask": whole["steps"]["matches_reference"]}
-    monkeypatch.setattr(making, "seal", lambda *_, **_words: made_page(suite=replace(captured(), asked=whole)))
+    monkeypatch.setattr(
+        web_page_command, "seal", lambda *_, **_words: made_page(suite=replace(captured(), asked=whole))
+    )
     write_web_page(asked(evidence=tmp_path), tmp_path / "p.zip", [planned()], detect(), "python made.py")
     assert "a page can't run" not in capsys.readouterr().err
 
@@ -280,7 +282,7 @@ def test_flags_that_do_not_go_with_a_page(other: str) -> None:
 
 def test_a_check_that_does_more_with_an_error_than_hold_it_against_a_limit_is_not_captured() -> None:
     asked_so_far.check = "matches_reference"
-    error = Asked({"what": "error", "pass": 0, "want": 0})
+    error = AskedCall({"what": "error", "pass": 0, "want": 0})
     assert error <= 2e-5
     assert error > 4e-5
     assert asked_so_far.steps.pop("matches_reference") == [

@@ -15,14 +15,14 @@ from made_page import Lines, captured, edit, made_page, merged, of, saved, writt
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
-from hardware.detection import detect
+from hardware.detect import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.pages import SEALS, keep_seal, seal_text
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import BROWSER_OF_PAGE, DRIVEN, expiry_reasons, moved_versions, versions_of
-from reports.diagnosis import diagnose
+from reports.diagnose import diagnose
 from reports.finding import Severity
 
 

@@ -10,8 +10,8 @@ import pytest
 from in_node import asked, needs_node
 
 from hardware.compare import ReferenceNotFinite, compare
-from hardware.software_adapters import SOFTWARE_ADAPTERS, TOLD, adapter_conditions, adapter_name, is_software
-from hwcompat.plugins.web_page.rendering import SCRIPTS
+from hardware.software import SOFTWARE_ADAPTERS, TOLD, adapter_conditions, adapter_name, is_software
+from hwcompat.plugins.web_page.render_page import SCRIPTS
 
 pytestmark = needs_node
 

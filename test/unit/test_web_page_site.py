@@ -11,17 +11,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from hwcompat.plugins.web_page.site import Site
+from hwcompat.plugins.web_page.page_server import PageServer
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    found = Site(b"a page")
+def site() -> Iterator[PageServer]:
+    found = PageServer(b"a page")
     yield found
     found.close()
 
 
-def raw(site: Site, first: str, *headers: str) -> str:
+def raw(site: PageServer, first: str, *headers: str) -> str:
     """What a request that is written by hand is answered, until the server ends the connection."""
     lines = [first, *headers, "Connection: close", "", ""]
     with socket.create_connection(("127.0.0.1", site.port), timeout=10) as connection:
@@ -33,7 +33,7 @@ def status(answer: str) -> int:
     return int(answer.split()[1])
 
 
-def test_it_serves_loopback_alone_with_the_headers_of_isolation(site: Site):
+def test_it_serves_loopback_alone_with_the_headers_of_isolation(site: PageServer):
     for address in (site.address, f"{site.address}/"):
         with urllib.request.urlopen(address, timeout=10) as answer:
             assert answer.read() == b"a page"
@@ -43,7 +43,7 @@ def test_it_serves_loopback_alone_with_the_headers_of_isolation(site: Site):
     assert site.server.server_address[0] == "127.0.0.1"
 
 
-def test_only_who_was_told_the_address_is_answered(site: Site):
+def test_only_who_was_told_the_address_is_answered(site: PageServer):
     host = f"Host: 127.0.0.1:{site.port}"
     for path in ("/", f"/{site.word}x", f"/{site.word[:-1]}", f"/{site.word}/../secret", "/\u0663"):
         assert status(raw(site, f"GET {path} HTTP/1.1", host)) == 403
@@ -52,7 +52,7 @@ def test_only_who_was_told_the_address_is_answered(site: Site):
 
 
 @pytest.mark.parametrize("name", ["evil.example", "127.0.0.1.evil.example", "192.168.0.7", "127.0.0.1"])
-def test_a_name_that_somebody_pointed_at_this_machine_reads_nothing(site: Site, name: str):
+def test_a_name_that_somebody_pointed_at_this_machine_reads_nothing(site: PageServer, name: str):
     for host in (f"{name}:{site.port}" if name != "127.0.0.1" else f"{name}:{site.port + 1}", name):
         answer = raw(site, f"GET /{site.word} HTTP/1.1", f"Host: {host}")
         assert status(answer) == 403
@@ -62,7 +62,7 @@ def test_a_name_that_somebody_pointed_at_this_machine_reads_nothing(site: Site, 
 
 
 def test_a_browser_that_goes_away_is_no_traceback(capfd: pytest.CaptureFixture[str]):
-    site = Site(b"x" * 2**25)
+    site = PageServer(b"x" * 2**25)
     with socket.create_connection(("127.0.0.1", site.port), timeout=10) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends with a reset
         connection.sendall(f"GET /{site.word} HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n\r\n".encode())
@@ -74,7 +74,7 @@ def test_a_browser_that_goes_away_is_no_traceback(capfd: pytest.CaptureFixture[s
     assert capfd.readouterr().err == ""
 
 
-def test_a_server_that_is_closed_answers_no_more(site: Site):
+def test_a_server_that_is_closed_answers_no_more(site: PageServer):
     host, port = site.server.server_address[:2]
     site.close()
     with pytest.raises(ConnectionRefusedError), socket.create_connection((str(host), int(port)), timeout=2):

@@ -14,7 +14,7 @@ from hardware.backends._native_webgpu import software_variables
 from hardware.backends.factory import backend_class, get_backend
 from hardware.cell import Cell
 from hardware.evidence.versions import expired_by, relevant_versions
-from hardware.software_adapters import is_software
+from hardware.software import is_software
 from hardware.workers import browsers, environment_of, environment_versions, environments
 from hardware.workers.browsers import SOFTWARE_ADAPTER, arguments
 from hardware.workers.environments import Browser, find_browser

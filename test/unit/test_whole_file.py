@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.whole_file import is_in_use, mark_in_use, one_at_a_time, work_folder, write_whole
+from hardware.files import is_in_use, mark_in_use, one_at_a_time, work_folder, write_whole
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +48,7 @@ def test_a_hold_ends_with_its_process_however_that_ends(tmp_path):
     holds = """
         import sys, time
         from pathlib import Path
-        from hardware.whole_file import one_at_a_time
+        from hardware.files import one_at_a_time
         with one_at_a_time(Path(sys.argv[1])):
             print("held", flush=True)
             time.sleep(600)
@@ -56,7 +56,7 @@ def test_a_hold_ends_with_its_process_however_that_ends(tmp_path):
     waits = """
         import sys
         from pathlib import Path
-        from hardware.whole_file import one_at_a_time
+        from hardware.files import one_at_a_time
         print("asks", flush=True)
         with one_at_a_time(Path(sys.argv[1])):
             print("held", flush=True)
@@ -77,8 +77,8 @@ def test_refusals_that_two_processes_keep_at_once_are_all_kept(tmp_path):
     keeps = """
         import sys
         from pathlib import Path
-        from generators.models.store import Obstacle, Refusal
-        from generators.models.store import keep_refusal
+        from generators.models.recipe_store import Obstacle, Refusal
+        from generators.models.recipe_store import keep_refusal
         print("ready", flush=True)
         sys.stdin.readline()
         for number in range(60):
@@ -102,7 +102,7 @@ def test_a_folder_of_work_goes_with_its_block_and_those_of_killed_processes_with
     works = """
         import sys, time
         from pathlib import Path
-        from hardware.whole_file import work_folder
+        from hardware.files import work_folder
         with work_folder(Path(sys.argv[1]), "work-") as folder:
             (folder / "half").write_text("half")
             print(folder.name, flush=True)
@@ -137,7 +137,7 @@ def test_a_file_is_in_use_until_it_is_closed_or_its_process_ends(tmp_path):
     assert not is_in_use(path)
     code = """
     import sys
-    from hardware.whole_file import mark_in_use
+    from hardware.files import mark_in_use
     file = open(sys.argv[1], "ab")
     mark_in_use(file.fileno())
     print(flush=True)

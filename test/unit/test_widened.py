@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hardware.testing import reference
-from hardware.testing.loud_weights import fill
-from hardware.testing.widened import copy_over, widen
+from hardware.testing.seeded_weights import fill
+from hardware.testing.widened_weights import copy_over, widen
 
 torch = pytest.importorskip("torch")
 

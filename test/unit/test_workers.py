@@ -15,9 +15,9 @@ from hardware.backends.base import Unsupported
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome, Stage
 from hardware.testing.measurement import Measurement
-from hardware.testing.plugin import classify_error
+from hardware.testing.pytest_plugin import classify_error
 from hardware.workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of, environment_versions
-from hardware.workers.process import SCRIPTS
+from hardware.workers.worker import SCRIPTS
 
 OURS = """
 import json, os, sys, time

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from generators.derivation.building import build
 from generators.models.catalog import installed_version
 from generators.models.inputs import make_inputs
-from generators.models.store import load_recipe
-from generators.mutants.anatomy import Anatomy
-from generators.mutants.operators import mutate
-from hardware.model.calls import forward
-from hardware.model.tensors import to_arrays, to_tensors
-from hardware.testing.loud_weights import fill
+from generators.models.recipe_store import load_recipe
+from generators.mutants.model_anatomy import ModelAnatomy
+from generators.mutants.mutation_operators import mutate
+from generators.recipes.build_model import build
+from hardware.model.calls import forward, to_arrays, to_tensors
+from hardware.testing.seeded_weights import fill
 
 
 @functools.cache
@@ -42,7 +41,7 @@ def tiny(model_type: str) -> tuple[Any, dict[str, Any], Any]:
 
 def broken(model: Any, inputs: Mapping[str, Any], operator: str, seed: int = 0) -> tuple[Any, str]:
     copied = copy.deepcopy(model)
-    return copied, mutate(copied, operator, seed, Anatomy(model, inputs)).site
+    return copied, mutate(copied, operator, seed, ModelAnatomy(model, inputs)).site
 
 
 def run(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:

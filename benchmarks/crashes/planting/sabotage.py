@@ -31,7 +31,7 @@ def buffered() -> None:
         import json
 
         from hardware.evidence.record import to_dict
-        from hardware.evidence.redaction import redact_all
+        from hardware.redaction import redact_all
 
         text = json.dumps(redact_all(to_dict(line)), ensure_ascii=True)
         with Path(os.environ["HWCOMPAT_CRASH_LOG"], f"{os.getpid()}.ack").open("a", encoding="utf-8") as log:
@@ -42,7 +42,7 @@ def buffered() -> None:
 
 def half_files() -> None:
     """Files are written in their places, and the process dies in the middle of the third."""
-    from hardware import whole_file
+    from hardware import files
 
     written: list[Path] = []
 
@@ -55,14 +55,14 @@ def half_files() -> None:
         path.write_bytes(data)
         path.chmod(mode)
 
-    whole_file.write_whole = write_whole
+    files.write_whole = write_whole
 
 
 def orphans() -> None:
     """Children don't notice that their parent is gone."""
-    from hardware.testing import child
+    from hardware.testing import suite_child
 
-    child.die_with_parent = lambda _parent: None
+    suite_child.die_with_parent = lambda _parent: None
 
 
 def silence() -> None:

@@ -11,7 +11,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from hardware.plugin import BackendUnavailable, DeviceInfo, TorchBackend
+from hardware.backend_plugin import BackendUnavailable, DeviceInfo, TorchBackend
 
 NAME = "boxed"
 LEFT = "HWCOMPAT_BOXED_LEFT"

@@ -84,7 +84,7 @@ def web_tokens_on_host() -> None:
 
 
 def _around_each_pass(change: Callable[[Callable[[], tuple[Any, Any]], Path], tuple[Any, Any]]) -> None:
-    @after_import("hardware.backends._in_worker")
+    @after_import("hardware.backends._worker_backend")
     def patch(module: ModuleType) -> None:
         @wrap(module.OnnxWorkerBackend, "run_file")
         def run_file(original: Any, self: Any, file: Path, arrays: Any, **told: str) -> Any:

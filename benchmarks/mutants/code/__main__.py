@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import click
 
+from hardware.command_line import open_door
 from hardware.errors import BrokenInput, UsageError, echo
-from hardware.front_door import open_door
-from hardware.untrusted import reason_of
+from hardware.safe_read import reason_of
 
 from ..results import KILLED
 from .copies import Copy, tree_copy

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hardware.paths import CACHE_VARIABLE
+from hardware.files import CACHE_VARIABLE
 
 from .drawing import ROOT, CodeMutant
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from hardware.front_door import open_door
+from hardware.command_line import open_door
 
 from ... import product
 

@@ -12,10 +12,10 @@ import click
 
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.detection import detect
+from hardware.command_line import open_door
+from hardware.detect import detect
 from hardware.evidence.latest import read_latest
-from hardware.front_door import open_door
-from reports.wording import texts
+from reports.reason_text import texts
 
 from .operators import FORGERIES
 from .victims import Files, Victim, copied, victims, without_seals, written

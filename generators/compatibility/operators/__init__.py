@@ -3,6 +3,6 @@
 An operator that no table speaks of is unknown, never supported.
 """
 
-from .table import OperatorCoverage, Section, Table, coverage, known_tables, table_of
+from .operator_table import OperatorCoverage, OperatorTable, Section, coverage, known_tables, table_of
 
-__all__ = ["OperatorCoverage", "Section", "Table", "coverage", "known_tables", "table_of"]
+__all__ = ["OperatorCoverage", "OperatorTable", "Section", "coverage", "known_tables", "table_of"]

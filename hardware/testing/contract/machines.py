@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import UsageError
-from ...machine import Reading
+from ...machine import SourceReading
 from ...recording import INDEX, ReplayedMachine
 
 
@@ -16,7 +16,7 @@ class EmptyMachine(ReplayedMachine):
         super().__init__(Path(__file__).with_name("empty"))
         self.started: list[tuple[str, ...]] = []
 
-    def run(self, *words: str, accept: int = 0) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
         self.started.append(words)
         return super().run(*words, accept=accept)
 

@@ -11,19 +11,13 @@ from typing import Any
 
 import pytest
 
-from ...accelerators import registered_vendors
-from ...accelerators.base import (
-    DEVICE_TYPES,
-    AcceleratorBackend,
-    DriverState,
-    HardwareState,
-    LibraryState,
-)
 from ...errors import UsageError
+from ...inventory.vendors import registered_vendors
+from ...inventory.vendors.vendor import DEVICE_TYPES, AcceleratorBackend, DriverState, HardwareState, LibraryState
 from ...machine import LiveMachine, Machine
 from ...process import run
+from .contract_options import asked_for
 from .machines import EmptyMachine, recorded_machines
-from .options import asked_for
 
 FRAMEWORKS = ("pytorch", "tensorflow", "jax", "openvino", "onnxruntime")
 METRICS = (

@@ -13,10 +13,10 @@ from hardware.errors import BrokenInput, OutputError
 from hardware.evidence.merge import LARGEST_MERGE, merge_evidence
 from hardware.evidence.record import CheckLine, RunLine
 from hardware.evidence.store import read_folder
+from hardware.files import work_folder
 from hardware.plain_text import size_text
 from hardware.testing.progress import Progress
 from hardware.testing.suite_file import SuiteFile
-from hardware.whole_file import work_folder
 
 from .lab_line import Answer
 

@@ -26,7 +26,7 @@ from typing import IO, Any
 from hardware.errors import BrokenInput, UsageError, echo
 from hardware.plain_text import one_line
 from hardware.process import PIPED, Child
-from hardware.untrusted import parsed_json
+from hardware.safe_read import parsed_json
 
 SSH_VARIABLE = "HWCOMPAT_SSH"
 """What stands for `ssh`, with options, as a shell takes it: `ssh -F other_config`."""

@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from generators.job import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs
 from generators.options import Options
+from generators.run import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs
 from generators.suites.bundle import bundle_files, package_part, zipped
-from hardware.changes import refuse_changes
-from hardware.detection import HardwareInfo, detect
+from hardware.applied_fix import refuse_changes
+from hardware.command_line import note
+from hardware.detect import HardwareInfo, detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.versions import versions_of
-from hardware.front_door import note
 from hardware.plain_text import one_line, size_text
 from hardware.recording import ReplayedMachine
-from hardware.untrusted import reason_of
+from hardware.safe_read import reason_of
 from reports.progress_bar import progress_on
 
 from .lab_answers import NEEDED_PACKAGES, is_dead, last_words, read_greeting, read_look, refuse_unready
@@ -34,7 +34,7 @@ from .lab_evidence import LabEvidence, opened_evidence
 from .lab_line import Answer, LabHost, LabMachine, LineLost
 
 if TYPE_CHECKING:
-    from generators.project.planning import ProjectRun
+    from generators.project.project_plan import ProjectRun
 
 MOST_RESTARTS = 2
 """A run that is killed three times is told as that."""

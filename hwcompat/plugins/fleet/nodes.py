@@ -35,7 +35,7 @@ class Demand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class FleetNode:
     """A node that is alive: its `id` as Ray knows it, what it offers by resource, and its report; `silent` says why
     it gave none.
 
@@ -57,8 +57,8 @@ class Node:
         """What it is called in remarks."""
         return self.id[:8]
 
-    def reporting(self, report: Mapping[str, Any]) -> Node:
-        """The node with what a report of `hardware/testing/on_request.py` tells of it."""
+    def reporting(self, report: Mapping[str, Any]) -> FleetNode:
+        """The node with what a report of `hardware/testing/request_runner.py` tells of it."""
         if "error" in report:
             return replace(self, silent=one_line(str(report["error"])))
         free = report["free_memory_bytes"]
@@ -94,7 +94,7 @@ class Node:
         )
 
 
-def demand_of(target: Target, nodes: Sequence[Node]) -> Demand:
+def demand_of(target: Target, nodes: Sequence[FleetNode]) -> Demand:
     """What suites of a target take. What computes on the processor takes a processor too, so that cells of several
     such targets share them; a GPU is handed out by Ray, where a node that offers the target counts its GPUs."""
     backend = backend_class(target.name)
@@ -103,7 +103,7 @@ def demand_of(target: Target, nodes: Sequence[Node]) -> Demand:
     return Demand(target=str(target), cpus=int(backend.is_shared(target)), gpus=gpus)
 
 
-def notes_on(nodes: Sequence[Node], here: Mapping[str, str], wanted: Sequence[str]) -> Iterator[str]:
+def notes_on(nodes: Sequence[FleetNode], here: Mapping[str, str], wanted: Sequence[str]) -> Iterator[str]:
     """What is said before the start: each node that offers what is `wanted`, what is of another version there than
     `here`, and what it offers and can't have."""
     for node in nodes:
@@ -128,7 +128,7 @@ def notes_on(nodes: Sequence[Node], here: Mapping[str, str], wanted: Sequence[st
                 yield f"node {node.name} offers {target}, which can't be there: {node.absent[target]}"
 
 
-def refuse_unready(nodes: Sequence[Node], wanted: Sequence[str]) -> None:
+def refuse_unready(nodes: Sequence[FleetNode], wanted: Sequence[str]) -> None:
     """Raise `UsageError` for nodes that offer what is `wanted` and lack what suites need, or that don't report."""
     unready = [
         f"{node.name} lacks {', '.join(node.missing)}"

@@ -20,7 +20,7 @@ from typing import Any
 
 from hardware.errors import UsageError, echo
 
-from .nodes import Node
+from .nodes import FleetNode
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _CONNECT_S = 5.0
@@ -153,7 +153,7 @@ def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, An
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def alive_nodes(ray: Any) -> list[Node]:
+def alive_nodes(ray: Any) -> list[FleetNode]:
     """The nodes of the cluster that are alive now, in the order of their ids."""
-    found = [Node(id=one["NodeID"], offers=dict(one["Resources"])) for one in ray.nodes() if one["Alive"]]
+    found = [FleetNode(id=one["NodeID"], offers=dict(one["Resources"])) for one in ray.nodes() if one["Alive"]]
     return sorted(found, key=lambda one: one.id)

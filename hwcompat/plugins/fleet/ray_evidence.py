@@ -12,11 +12,11 @@ from typing import Any
 from hardware.errors import BrokenInput
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.record import CheckLine, RunLine
-from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence, lines_by_cell, read_folder
+from hardware.redaction import redact
+from hardware.safe_read import is_folder
 from hardware.testing.resume import why_again
 from hardware.testing.suite_file import SuiteFile
-from hardware.untrusted import is_folder
 
 _OF_ONE_START = re.compile(r" --(resume|address[= ][^ ]+)(?= |$)")
 """Words of a command that differ from one start to the next."""

@@ -9,26 +9,26 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from generators.job import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs, suite_environment
 from generators.options import Options
+from generators.run import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs, suite_environment
 from generators.suites.bundle import packed
-from hardware.changes import refuse_changes
-from hardware.detection import HardwareInfo
+from hardware.applied_fix import refuse_changes
+from hardware.command_line import note
+from hardware.detect import HardwareInfo
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import CheckLine, RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
 from hardware.expected_targets import node_resources
-from hardware.front_door import note
+from hardware.inventory.system.processor import usable_cores
 from hardware.plain_text import one_line
-from hardware.system.cpu import usable_cores
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.runner import Limits, close, terminate_interrupts
 from hardware.testing.schedule import groups_of
 from reports.progress_bar import progress_on
 
 from . import ray_node
-from .nodes import Demand, Node, demand_of, notes_on, refuse_unready
+from .nodes import Demand, FleetNode, demand_of, notes_on, refuse_unready
 from .ray_cluster import alive_nodes, connected
 from .ray_evidence import done_before, longest_first, take_in
 from .ray_tasks import Work, do_all
@@ -106,7 +106,7 @@ class _RayRun:
         works = [works[place] for place in longest_first([work.key for work in works], evidence)]
         by_id = {suite.cell.id: suite for suite in self._suites}
 
-        def on_lost(node: Node) -> None:
+        def on_lost(node: FleetNode) -> None:
             note(f"node {node.name} was lost: what it had runs elsewhere, where another node offers the same")
 
         self.progress.planned(sum(len(work.key) for work in works))
@@ -126,7 +126,7 @@ class _RayRun:
                     note(f"{suite.cell.id} is not_run: {why}")
                 self.progress.ended(suite, Counter(line.outcome for line in lines.get(suite.cell.id, ())))
 
-    def _works(self, sent: tuple[str, list[Any]], nodes: Sequence[Node]) -> Iterator[Work]:
+    def _works(self, sent: tuple[str, list[Any]], nodes: Sequence[FleetNode]) -> Iterator[Work]:
         """A task for each suite, or for those of one checkpoint on one target, but for what no node can run."""
         left = [one for one in self._suites if one.cell.id not in self.runs]
         settings = {
@@ -178,7 +178,7 @@ class _RayRun:
         self.runs |= {suite.cell.id: run.run_id for suite in left}
 
 
-def _reported(ray: Any, sent: tuple[str, list[Any]], nodes: Sequence[Node]) -> list[Node]:
+def _reported(ray: Any, sent: tuple[str, list[Any]], nodes: Sequence[FleetNode]) -> list[FleetNode]:
     """What each node says of itself, all at once; one that is silent for two minutes is told as such."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -202,7 +202,7 @@ def _reported(ray: Any, sent: tuple[str, list[Any]], nodes: Sequence[Node]) -> l
     return found
 
 
-def _why_no_node(demand: Demand, nodes: Sequence[Node], address: str | None) -> str:
+def _why_no_node(demand: Demand, nodes: Sequence[FleetNode], address: str | None) -> str:
     target = demand.target
     if any(node.offers.get(target, 0) >= 1 for node in nodes):
         lacking = "CPU" if demand.cpus else "GPU"

@@ -31,7 +31,7 @@ class RunnerLost(Exception):
     """The runner ended in the middle of a request; its last words are the message."""
 
 
-class Runner:
+class NodeRunner:
     """One runner: its process, and the bundle that it runs, unpacked at `root` as long as it lives."""
 
     def __init__(self, bundle: bytes) -> None:
@@ -110,7 +110,7 @@ def answer(bundle: tuple[str, Callable[[], bytes]], request: Mapping[str, Any]) 
     return found
 
 
-def _runner(digest: str, packed: Callable[[], bytes]) -> Runner:
+def _runner(digest: str, packed: Callable[[], bytes]) -> NodeRunner:
     """The runner of a bundle with the devices that this task was given; one at a time in a process."""
     key = json.dumps([digest, [os.environ.get(name) for name in _VISIBLE]])
     runner = _RUNNERS.get(key)
@@ -121,8 +121,8 @@ def _runner(digest: str, packed: Callable[[], bytes]) -> Runner:
         data = packed()
         if hashlib.sha256(data).hexdigest() != digest:
             raise ValueError("the bundle that came isn't the one that was sent")
-        runner = _RUNNERS[key] = Runner(data)
-    found: Runner = runner
+        runner = _RUNNERS[key] = NodeRunner(data)
+    found: NodeRunner = runner
     return found
 
 

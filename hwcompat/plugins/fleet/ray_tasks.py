@@ -11,7 +11,7 @@ from typing import Any
 
 from hardware.plain_text import one_line
 
-from .nodes import Demand, Node
+from .nodes import Demand, FleetNode
 from .ray_cluster import alive_nodes
 
 RETRIES = 2
@@ -44,7 +44,7 @@ def do_all(
     ray: Any,
     function: Callable[..., Any],
     works: Sequence[Work],
-    on_lost: Callable[[Node], None] = lambda _node: None,
+    on_lost: Callable[[FleetNode], None] = lambda _node: None,
 ) -> Iterator[Done]:
     """Have Ray run `function` for each of some works, and give what came of each as it arrives, each once.
 

@@ -1,6 +1,6 @@
 """What is put where: devices with figures that say where they are from, and workloads placed on them.
 
-`device.py` holds the values that all of it shares.
+`placement_device.py` holds the values that all of it shares.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from hardware.plugins import Plugin
 PLUGIN = Plugin(
     name="placement",
     package=__name__,
-    commands=(".commands:COMMANDS",),
+    commands=(".placement_commands:COMMANDS",),
     jobs={
         "place": ".place_command:report_placement",
         "mesh": ".mesh_command:report_mesh",
-        "keep_rates": ".commands:keep_rates_of",
+        "keep_rates": ".placement_commands:keep_rates_of",
     },
     checks={"resource_pool": ".pool_problems:check_pool"},
     problems={"resource_pool": ".pool_problems:pool_problems"},

@@ -14,10 +14,10 @@ from hardware.backends.factory import declarations_of
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import HardwareVendor, vendor_named
 
-from .device import PRECISIONS, Device, Figure, devices_of, free_now
+from .placement_device import PRECISIONS, Device, Figure, devices_of, free_now
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo, ProbeResult
+    from hardware.detect import HardwareInfo, ProbeResult
 
 GB = 2**30
 """What earlier layers called a gigabyte."""
@@ -64,7 +64,7 @@ class HardwareAdapter:
     @functools.cached_property
     def inventory(self) -> HardwareInfo:
         """The machine's, or the one that was given."""
-        from hardware.detection import detect
+        from hardware.detect import detect
 
         return self._given or detect()
 
@@ -138,7 +138,7 @@ class HardwareAdapter:
 
     def probe(self, device: Device) -> ProbeResult:
         """Compute three numbers on a device of this machine: only that says that it can be used."""
-        from hardware.detection import probe
+        from hardware.detect import probe
 
         return probe(device.selector)
 

@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hardware.paths import cache_folder
+from hardware.files import cache_folder, write_whole
 from hardware.plain_text import json_text, one_line
-from hardware.untrusted import read_json, reason_of
-from hardware.whole_file import write_whole
-from hwcompat.plugins.stress.result import Ending, Figure, StressRun
+from hardware.safe_read import read_json, reason_of
+from hwcompat.plugins.stress.stress_result import Figure, StressEnding, StressRun
 
 SCHEMA_VERSION = 1
 _LONGEST = 100_000
@@ -43,7 +42,7 @@ def keep_rates(run: StressRun, devices: Mapping[str, tuple[str, str]]) -> tuple[
     for result in run.results:
         # A target that was named without an index is its first device.
         target = result.target if result.target in devices else f"{result.target}:0"
-        if target not in devices or result.ending is not Ending.MEASURED or result.simulated:
+        if target not in devices or result.ending is not StressEnding.MEASURED or result.simulated:
             continue
         model, driver = devices[target]
         known = {one.kernel: one.gbps for one in result.bandwidths if one.gbps is not None}

@@ -11,21 +11,21 @@ import click
 from generators.options import Options
 from hardware.backends.factory import declarations_of
 from hardware.basic_detection import inventory_here
+from hardware.command_line import note
 from hardware.errors import BackendUnavailable, NothingMatched, OutputError, UsageError, echo
 from hardware.evidence.writer import now
-from hardware.front_door import note
+from hardware.files import write_whole
 from hardware.plain_text import columns, folded, json_text, printable, size_text
-from hardware.whole_file import write_whole
 
-from .device import Device, Figure, accelerators_of, processor_ranks
 from .mesh.axes import COLLECTIVES, STAGES_ONLY, Split, why_not
-from .mesh.case import CHECKS, HEARD, MeshCase, MeshResult
-from .mesh.check import DEADLINE_S, check_mesh
-from .mesh.models import MeshSubject, batch_of, mesh_subject
-from .mesh.plan import DoesntFit, MeshPlan, plan_mesh
+from .mesh.mesh_case import CHECKS, HEARD, MeshCase, MeshResult
+from .mesh.mesh_check import DEADLINE_S, check_mesh
+from .mesh.mesh_plan import DoesntFit, MeshPlan, plan_mesh
+from .mesh.mesh_subject import MeshSubject, batch_of, mesh_subject
+from .placement_device import Device, Figure, accelerators_of, processor_ranks
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo
+    from hardware.detect import HardwareInfo
 
 SCHEMA_VERSION = 1
 FILE = "mesh.json"

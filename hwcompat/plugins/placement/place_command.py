@@ -8,31 +8,31 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from generators.chosen import choose_models, profiles_of
+from generators.chosen_models import choose_models, profiles_of
 from generators.compatibility.judge import judge
-from generators.compatibility.memory import MemoryEstimate
+from generators.compatibility.memory_fit import MemoryEstimate
 from generators.compatibility.rules import RuleSet, load_rules
 from generators.compatibility.selection import priority_list
 from generators.compatibility.verdict import Basis, Level, Verdict
-from generators.derivation.memory_answer import MemoryAnswer, memory_answer
+from generators.model_profile import Profile
 from generators.options import Options
 from generators.plan import predicted_for
-from generators.profile import Profile
+from generators.recipes.memory_answer import MemoryAnswer, memory_answer
 from hardware.backends.factory import resolve_target
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
+from hardware.command_line import note
 from hardware.errors import ModelError, NothingMatched, UsageError, echo
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import CheckLine, Outcome, Subject
-from hardware.front_door import note
 from hardware.plain_text import json_text
 from hardware.target import Target
-from reports.wording import reason_text
+from reports.reason_text import reason_text
 
-from .device import Device, Figure, Machine, machines_of
-from .placing import place
-from .text import placement_text
-from .workloads import Mode, Workload
+from .place import place
+from .placement_device import Device, Figure, PlacementMachine, machines_of
+from .placement_text import placement_text
+from .workloads import Workload, WorkloadMode
 
 _OPERATIONS = 2
 """A multiplication and an addition for each parameter and token."""
@@ -51,7 +51,7 @@ def report_placement(asked: Options) -> int:
     found = place(
         workloads,
         devices,
-        mode=Mode.IN_TURN if asked.in_turn else Mode.TOGETHER,
+        mode=WorkloadMode.IN_TURN if asked.in_turn else WorkloadMode.TOGETHER,
         pinned=dict(_pairs(asked.pin, "--pin")),
         forbidden=_pairs(asked.forbid, "--forbid"),
     )
@@ -63,7 +63,7 @@ def report_placement(asked: Options) -> int:
     return int(bool(found.misfits))
 
 
-def _devices(machines: Sequence[Machine], names: Sequence[str]) -> tuple[Device, ...]:
+def _devices(machines: Sequence[PlacementMachine], names: Sequence[str]) -> tuple[Device, ...]:
     every = tuple(device for machine in machines for device in machine.devices)
     wanted = {resolve_target(name) for name in names if name not in ("auto", "all", "known")}
     kept = tuple(
@@ -81,7 +81,7 @@ def _devices(machines: Sequence[Machine], names: Sequence[str]) -> tuple[Device,
     return kept
 
 
-def _workloads(asked: Options, machines: Sequence[Machine]) -> list[Workload]:
+def _workloads(asked: Options, machines: Sequence[PlacementMachine]) -> list[Workload]:
     chosen = choose_models(
         asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
     )
@@ -118,7 +118,7 @@ def _pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
 
 def workload_of(
     profile: Profile,
-    machines: Sequence[Machine],
+    machines: Sequence[PlacementMachine],
     rules: RuleSet,
     *,
     precision: str,

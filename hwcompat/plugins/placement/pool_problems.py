@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hardware.errors import HwCompatError
-from reports.diagnosis import identify
+from reports.diagnose import identify
 from reports.finding import Severity
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.plain_text import size_text
 
-from .device import Device
-from .workloads import Mode, Workload
+from .placement_device import Device
+from .workloads import Workload, WorkloadMode
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ NOWHERE = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class PlacementProblem:
     """Rows are workloads, columns devices.
 
     `seconds` is NaN where the speed isn't known, `allowed` says which pairs may be, `doubts` counts what isn't known
@@ -38,7 +38,7 @@ class Problem:
     bytes. `reasons` says of each pair that may not be why, by the two names.
     """
 
-    mode: Mode
+    mode: WorkloadMode
     workloads: tuple[Workload, ...]
     devices: tuple[Device, ...]
     seconds: Array
@@ -65,7 +65,7 @@ class Problem:
 
     def has_room(self, column: Array) -> bool:
         """Whether all memory that adds up is there, in whole bytes."""
-        if self.mode is not Mode.TOGETHER:
+        if self.mode is not WorkloadMode.TOGETHER:
             return True
         return all(self.memory[column == number].sum() <= room for number, room in enumerate(self.room))
 
@@ -74,10 +74,10 @@ def problem_of(
     workloads: Sequence[Workload],
     devices: Sequence[Device],
     *,
-    mode: Mode,
+    mode: WorkloadMode,
     pinned: Mapping[str, str],
     forbidden: Sequence[tuple[str, str]],
-) -> Problem:
+) -> PlacementProblem:
     """The arrays of a question. Raises `UsageError` for names that aren't there or stand twice, and for a pin that
     something forbids."""
     import numpy as np
@@ -99,7 +99,7 @@ def problem_of(
             if figure is not None and figure.value is not None:
                 seconds[row, column] = figure.value
             doubts[row, column] = (device.name in workload.doubtful) + bool(np.isnan(seconds[row, column]))
-    return Problem(
+    return PlacementProblem(
         mode=mode,
         workloads=tuple(workloads),
         devices=tuple(devices),
@@ -164,7 +164,7 @@ class Solved:
     proved: bool
 
 
-def exact(problem: Problem, *, limit_s: float) -> Solved | None:
+def exact(problem: PlacementProblem, *, limit_s: float) -> Solved | None:
     """Solve in three steps, each holding what came before: most workloads and fewest doubts, then the shortest
     makespan, then the devices that are preferred. None where the solver found nothing in its time."""
     import numpy as np
@@ -207,7 +207,7 @@ def exact(problem: Problem, *, limit_s: float) -> Solved | None:
     return Solved(column=column, bound_s=max(0.0, bound), proved=proved)
 
 
-def _limits(problem: Problem, times: Array) -> list[Any]:
+def _limits(problem: PlacementProblem, times: Array) -> list[Any]:
     """Each workload is on one device or nowhere, no device is busy beyond the makespan, and memory suffices."""
     import numpy as np
     from scipy.optimize import LinearConstraint
@@ -223,7 +223,7 @@ def _limits(problem: Problem, times: Array) -> list[Any]:
     once = hstack([matrix(np.ones(pairs), rows, count), eye_array(count), coo_array((count, 1))])
     loads = hstack([matrix(times, columns, devices), coo_array((devices, count)), -np.ones((devices, 1))])
     limits = [LinearConstraint(once, 1, 1), LinearConstraint(loads, -np.inf, 0)]
-    if problem.mode is Mode.TOGETHER:
+    if problem.mode is WorkloadMode.TOGETHER:
         scale = float(problem.room.max(initial=0.0)) or 1.0
         memory = hstack([matrix(problem.memory[rows] / scale, columns, devices), coo_array((devices, count + 1))])
         limits.append(LinearConstraint(memory, -np.inf, problem.room / scale))
@@ -279,7 +279,7 @@ def bound_and_prices(seconds: Array) -> tuple[float, Array]:
     return max(alone, best), np.asarray(prices)
 
 
-def greedy(problem: Problem) -> Array:
+def greedy(problem: PlacementProblem) -> Array:
     """The column of each workload, `NOWHERE` where none is left with room. Deterministic.
 
     The longest goes first, each where it is cheapest at the prices of the bound. Where memory adds up, the largest
@@ -293,12 +293,12 @@ def greedy(problem: Problem) -> Array:
     shortest = np.where(np.isfinite(shortest), shortest, 0.0)
     places = problem.allowed.sum(axis=1)
     orders = [np.lexsort((places, -shortest))]
-    if problem.mode is Mode.TOGETHER:
+    if problem.mode is WorkloadMode.TOGETHER:
         orders.append(np.lexsort((-shortest, -problem.memory, places)))
     return min((_filled(problem, order, seconds, prices, bound) for order in orders), key=problem.worth)
 
 
-def _filled(problem: Problem, order: Array, seconds: Array, prices: Array, bound: float) -> Array:
+def _filled(problem: PlacementProblem, order: Array, seconds: Array, prices: Array, bound: float) -> Array:
     """Place every workload in an order, among the devices in the fewest doubts: where it is cheapest of what ends
     before the bound, else where it ends earliest."""
     import numpy as np
@@ -317,6 +317,6 @@ def _filled(problem: Problem, order: Array, seconds: Array, prices: Array, bound
         chosen = int(ties[problem.rank[row, ties].argmin()])
         column[row] = chosen
         loads[chosen] += seconds[row, chosen]
-        if problem.mode is Mode.TOGETHER:
+        if problem.mode is WorkloadMode.TOGETHER:
             left[chosen] -= problem.memory[row]
     return column

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from .device import Figure
+from .placement_device import Figure
 
 
-class Mode(StrEnum):
+class WorkloadMode(StrEnum):
     """`together`: all stay loaded at once, memory adds up. `in_turn`: one after the other, each with all of it."""
 
     TOGETHER = "together"
@@ -55,7 +55,7 @@ class Misfit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load:
+class DeviceLoad:
     """What a device got. `memory_used` adds up under `together`, else it is the largest; `seconds` adds up what is
     known, `unknown` counts what isn't."""
 
@@ -76,11 +76,11 @@ class Placement:
     says), or `greedy`. `remarks` are sentences.
     """
 
-    mode: Mode
+    mode: WorkloadMode
     method: str
     assignments: tuple[Assignment, ...]
     misfits: tuple[Misfit, ...]
-    loads: tuple[Load, ...]
+    loads: tuple[DeviceLoad, ...]
     makespan_s: float
     bound_s: float
     remarks: tuple[str, ...] = ()

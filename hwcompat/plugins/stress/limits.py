@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .result import Figure
+from .stress_result import Figure
 
 if TYPE_CHECKING:
-    from hardware.accelerators.base import AcceleratorInfo
-    from hardware.system.cpu import CPUInfo
-    from hardware.system.memory import MemoryInfo
+    from hardware.inventory.system.main_memory import MemoryInfo
+    from hardware.inventory.system.processor import CPUInfo
+    from hardware.inventory.vendors.vendor import AcceleratorInfo
 
 _FILE = Path(__file__).with_name("limits.toml")
 _BYTES_OF_CHANNEL = 8  # a channel of DDR memory is 64 bits wide (JEDEC JESD79)

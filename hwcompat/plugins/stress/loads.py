@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .devices import PjrtDevice, TorchDevice
+    from .load_devices import PjrtDevice, TorchDevice
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
 KERNELS = {"triad": 3, "copy": 2, "scale": 2, "add": 3}
@@ -48,7 +48,7 @@ class WrongResult(Exception):
     """The device computed something else than what was asked for."""
 
 
-class Load(ABC):
+class StressLoad(ABC):
     """One kind of work: what a call of it counts (`work` in `unit`), and how it is run and checked."""
 
     name: str
@@ -72,7 +72,7 @@ class Load(ABC):
         """Until the last result is there."""
 
 
-class Products(Load):
+class Products(StressLoad):
     """Square matrices of one width on a device, and their product over and over."""
 
     unit = "operations"
@@ -126,7 +126,7 @@ def _times(matrix: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> npt.NDArray[A
     )
 
 
-class Copy(Load):
+class Copy(StressLoad):
     """An array in a device's own memory, written anew over and over."""
 
     name, unit = "copy", "bytes"
@@ -155,7 +155,7 @@ class Copy(Load):
             raise WrongResult(f"a copy in the device's memory has {wrong} wrong elements")
 
 
-class Stream(Load):
+class Stream(StressLoad):
     """Three arrays in main memory: a, b and c, of small whole numbers, so that every sum is exact."""
 
     unit = "bytes"
@@ -229,7 +229,7 @@ def copy_sizes(memory_bytes: int | None) -> list[int]:
     return [one for one in _COPY_BYTES if one == _COPY_BYTES[0] or one <= (memory_bytes or 2**30) // 16]
 
 
-Made = TypeVar("Made", bound=Load)
+Made = TypeVar("Made", bound=StressLoad)
 
 
 def suitable(make: Callable[[int], Made], sizes: Iterable[int], limit_s: float) -> tuple[Made, float]:
@@ -247,7 +247,7 @@ def suitable(make: Callable[[int], Made], sizes: Iterable[int], limit_s: float) 
     return chosen
 
 
-def least_seconds(load: Load) -> float:
+def least_seconds(load: StressLoad) -> float:
     """The least of three times that one call takes: on a busy machine the others hold waiting."""
     times = []
     for _ in range(3):

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from hardware.backends.factory import declarations_of, vendor_of
 
-from .child import RAM, SUSTAINED, StressOptions
 from .limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
-from .result import (
+from .stress_child import RAM, SUSTAINED, StressOptions
+from .stress_result import (
     Bandwidth,
     DeviceResult,
-    Ending,
     Figure,
     ProfilePoint,
     Rate,
+    StressEnding,
     range_of,
     stability_of,
     throttled_share,
 )
-from .targets import is_on_host
+from .stress_targets import is_on_host
 
 if TYPE_CHECKING:
-    from hardware.accelerators.base import AcceleratorInfo
-    from hardware.detection import HardwareInfo
-    from hardware.sampling import DeviceSample, Sample
-    from hardware.system.cpu_telemetry import CpuTelemetry
+    from hardware.detect import HardwareInfo
+    from hardware.inventory.system.processor_telemetry import CpuTelemetry
+    from hardware.inventory.telemetry import DeviceSample, Sample
+    from hardware.inventory.vendors.vendor import AcceleratorInfo
 
 Event = Mapping[str, Any]
 
@@ -41,14 +41,14 @@ def summarised(
     *,
     inventory: HardwareInfo,
     devices: Sequence[AcceleratorInfo],
-    ending: Ending,
+    ending: StressEnding,
     reason: str,
 ) -> DeviceResult:
     """The result of one device. What can't be told is `None`; a device that computed wrongly has no rate."""
     target = options.target
     told = next((event for event in events if event["event"] == "device"), {})
     device = _accelerator(target, told, devices)
-    good = ending is Ending.MEASURED
+    good = ending is StressEnding.MEASURED
     points = _profile(events, samples, target, device)
     loaded = [point for point in points if point.phase == SUSTAINED]
     power = range_of([point.power_w for point in loaded])

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from generators.compatibility.operators import OperatorCoverage, coverage
-from generators.compatibility.operators.named import examples, nodes, operators_named
-from generators.compatibility.operators.table import onnx_types
+from generators.compatibility.operators.operator_names import examples, nodes, operators_named
+from generators.compatibility.operators.operator_table import onnx_types
 from generators.models.recipe import Recipe
 from hardware.cell import Cell
-from hardware.evidence.kept import last_checks
+from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.target import Target
 
@@ -62,7 +62,7 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class BacklogGroup:
     """Several operators that unlock these types together."""
 
     operators: tuple[str, ...]
@@ -88,7 +88,7 @@ class Backlog:
     failing: int
     predicted: int
     clear: int
-    groups: tuple[Group, ...] = ()
+    groups: tuple[BacklogGroup, ...] = ()
     other: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: Mapping[str, int] = field(default_factory=dict)
 
@@ -174,13 +174,13 @@ def _items(obstacles: Iterable[Obstacles], asked: OperatorCoverage, messages: Ma
     return tuple(sorted(items, key=lambda one: (-len(one.unlocks), -len(one.part_in), -one.measured, one.operator)))
 
 
-def _groups(obstacles: Iterable[Obstacles]) -> tuple[Group, ...]:
+def _groups(obstacles: Iterable[Obstacles]) -> tuple[BacklogGroup, ...]:
     """What several operators would unlock together, the most types first."""
     by_operators: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for one in obstacles:
         if len(one.operators) > 1 and not one.other:
             by_operators[tuple(sorted(one.operators))].append(one.model_type)
-    groups = [Group(operators=names, unlocks=tuple(sorted(types))) for names, types in by_operators.items()]
+    groups = [BacklogGroup(operators=names, unlocks=tuple(sorted(types))) for names, types in by_operators.items()]
     return tuple(sorted(groups, key=lambda one: (-len(one.unlocks), len(one.operators), one.operators)))
 
 

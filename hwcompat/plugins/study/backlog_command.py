@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 
 from generators.compatibility.operators import known_tables
-from generators.models.store import stored_recipes
+from generators.models.recipe_store import stored_recipes
 from generators.options import Options
 from hardware.backends.factory import known_targets
+from hardware.command_line import note, terminal_width
 from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
-from hardware.evidence.kept import kept_file, read_kept
+from hardware.evidence.kept_evidence import kept_file, read_kept
 from hardware.evidence.record import CheckLine
-from hardware.front_door import note, terminal_width
 from hardware.plain_text import folded, json_text, one_line
 from hardware.target import Target
 from reports.text import listed, markdown, markdown_table
@@ -84,10 +84,10 @@ def _checks(asked: Options, target: Target) -> tuple[list[CheckLine], list[str]]
 
 def _at_real_size(found: Backlog) -> Backlog:
     """The list with shapes at the size of defaults, of one type for each operator and of a dozen types at most."""
-    from generators.derivation.on_demand import real_calls_of
-    from generators.derivation.operator_calls import Call
+    from generators.recipes.on_demand import real_calls_of
+    from generators.recipes.operator_calls import OperatorCall
 
-    looked: dict[str, tuple[Call, ...]] = {}
+    looked: dict[str, tuple[OperatorCall, ...]] = {}
 
     def seen(item: Item) -> Item:
         if item.operator.startswith("onnx."):

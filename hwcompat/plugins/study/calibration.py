@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from generators.compatibility.calibration.scoring import (
+from generators.compatibility.prediction_scores import (
     MOST_WRONG,
+    PredictionTally,
     RuleScore,
     Scored,
     Scores,
-    Tally,
     always_yes,
     by_family,
     by_rule,
@@ -22,16 +22,16 @@ from generators.compatibility.calibration.scoring import (
     tally,
 )
 from generators.options import Options
-from generators.project.finding import Kind, ProjectFinding, judge_accepted
-from generators.project.reading import read_project
+from generators.project.project_finding import ProjectFinding, ProjectFindingKind, judge_accepted
+from generators.project.project_reader import read_project
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import Evidence
-from hardware.markdown import markdown as text_of_markdown
 from hardware.plain_text import json_text, one_line
+from hardware.plain_text import markdown as text_of_markdown
+from reports.reason_text import reason_text, texts
 from reports.text import text_table
-from reports.wording import reason_text, texts
 
 COLUMNS = (
     *("", "cells", "works, said so", "works, said no", "fails, said no", "fails, said yes", "not said"),
@@ -53,7 +53,7 @@ class Calibration:
     scores: Scores
     passing: tuple[ProjectFinding, ...] = ()
 
-    def half(self, *, held_out: bool) -> list[tuple[str, Tally]]:
+    def half(self, *, held_out: bool) -> list[tuple[str, PredictionTally]]:
         """A row for each target, one for all, and the baselines of all."""
         cells = [one for one in self.scores.cells if one.held_out is held_out]
         names = sorted({str(one.cell.target) for one in cells})
@@ -66,7 +66,7 @@ class Calibration:
             rows.append((f"baseline: {name}", tally((guess(one), one.works) for one in cells)))
         return rows
 
-    def as_first_predicted(self, *, held_out: bool) -> Tally:
+    def as_first_predicted(self, *, held_out: bool) -> PredictionTally:
         """All cells of a half, those that were predicted more than once as they were the first time."""
         first = {one.cell.id: one for one in self.scores.first}
         cells = [first.get(one.cell.id, one) for one in self.scores.cells]
@@ -118,11 +118,11 @@ class Calibration:
         }
 
 
-def _tally(cells: Iterable[Scored]) -> Tally:
+def _tally(cells: Iterable[Scored]) -> PredictionTally:
     return tally((one.said, one.works) for one in cells)
 
 
-def _figures(one: Tally) -> dict[str, Any]:
+def _figures(one: PredictionTally) -> dict[str, Any]:
     return {"cells": one.total, **{name: getattr(one, name) for name in _FIGURES}}
 
 
@@ -159,7 +159,7 @@ def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
         yield _table([("cell", "what", "do"), *((one.cell, one.message, one.fix) for one in found.passing)], markdown)
 
 
-def _row(name: str, one: Tally) -> tuple[str, ...]:
+def _row(name: str, one: PredictionTally) -> tuple[str, ...]:
     counts = (one.true_supported, one.false_unsupported, one.true_unsupported, one.false_supported)
     shares = (one.agreement, one.balanced_accuracy, one.caught, one.wrongly_supported, one.abstentions)
     abstained = one.abstained_works + one.abstained_fails
@@ -212,4 +212,4 @@ def _passing(asked: Options, evidence: Evidence) -> tuple[ProjectFinding, ...]:
     for line in read_latest(evidence).checks:
         lines.setdefault(line.cell_id, []).append(line)
     findings, _ = judge_accepted(read_project(asked.config), lines, date.today(), {}, reason_text)
-    return tuple(one for one in findings if one.kind is Kind.PASSES_NOW)
+    return tuple(one for one in findings if one.kind is ProjectFindingKind.PASSES_NOW)

@@ -10,16 +10,16 @@ from typing import Any
 import click
 
 from generators.options import Options
-from hardware.detection import detect
+from hardware.command_line import INTERRUPTED, note, terminal_width
+from hardware.detect import detect
 from hardware.errors import BackendUnavailable, NothingMatched, UsageError
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import machine_label, now
-from hardware.front_door import INTERRUPTED, note, terminal_width
 from hardware.plain_text import json_text, obeyed_by_none, one_line
+from reports.reason_text import texts
 from reports.text import printable, text_table
-from reports.wording import texts
 
-from .refresh.planning import RefreshPlan, plan_refresh, still_expired, suites_of
+from .refresh.refresh_plan import RefreshPlan, plan_refresh, still_expired, suites_of
 
 SCHEMA_VERSION = 1
 _OTHER_JOBS = ("run", "list_cells", "explain", "bundle", "check_folder", "update_folder", "upstream")
@@ -44,7 +44,7 @@ def refresh(asked: Options, command: str) -> int:
     machine = asked.machine or machine_label()
     project = None
     if asked.config is not None:
-        from generators.project.planning import plan_asked
+        from generators.project.project_plan import plan_asked
 
         project = plan_asked(asked, asked.config, inventory, read_list=sys.stdin.readlines)
     plan = plan_refresh(asked, evidence, inventory, machine, project, read_list=sys.stdin.readlines)
@@ -66,7 +66,7 @@ def refresh(asked: Options, command: str) -> int:
             fix="--refresh --dry-run lists them.",
         )
 
-    from generators.job import write_suites
+    from generators.run import write_suites
     from reports.run_command import run_suites
 
     written = write_suites(suites, asked.output_dir, force=asked.force)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from hardware.command_line import note
 from hardware.evidence.writer import now
-from hardware.front_door import note
 from hardware.plain_text import json_text
 from reports.delivery import print_or_write
 from reports.formats import suffix_of
-from reports.request import Request
+from reports.report_request import Request
 from reports.text import code, listed, markdown
 
-from .localization.cells import checked_cell, localize_cell
-from .localization.result import Finding, Localization, Place
+from .localization.localization_result import ErrorPlace, Localization, LocalizationOutcome
+from .localization.localize_cell import checked_cell, localize_cell
 
 SCHEMA_VERSION = 1
 _SHOWN = 5
 _SAID = {
-    Finding.AGREES: "agrees everywhere",
-    Finding.NAMED: "wrong by itself",
-    Finding.PRECISION: "beyond tolerance by rounding alone",
-    Finding.GROWS: "errors add up",
-    Finding.UNNAMED: "outputs are wrong, no place is",
-    Finding.BROKE: "broke",
+    LocalizationOutcome.AGREES: "agrees everywhere",
+    LocalizationOutcome.NAMED: "wrong by itself",
+    LocalizationOutcome.PRECISION: "beyond tolerance by rounding alone",
+    LocalizationOutcome.GROWS: "errors add up",
+    LocalizationOutcome.UNNAMED: "outputs are wrong, no place is",
+    LocalizationOutcome.BROKE: "broke",
 }
 
 
@@ -39,7 +39,12 @@ def report_localization(request: Request, text: str) -> int:
 
 def exit_code(found: Localization) -> int:
     """0 where nothing is wrong with the cell's results, else 1."""
-    return 0 if found.finding is Finding.AGREES or (found.finding is Finding.PRECISION and found.is_whole) else 1
+    return (
+        0
+        if found.finding is LocalizationOutcome.AGREES
+        or (found.finding is LocalizationOutcome.PRECISION and found.is_whole)
+        else 1
+    )
 
 
 def localization_json(found: Localization, timestamp: str) -> str:
@@ -50,7 +55,7 @@ def localization_json(found: Localization, timestamp: str) -> str:
 def localization_markdown(found: Localization) -> str:
     """A few lines for people; the first one says where and what."""
     lines = [f"{code(found.cell)}: {_headline(found)}", ""]
-    if found.place is not None and found.finding is not Finding.BROKE:
+    if found.place is not None and found.finding is not LocalizationOutcome.BROKE:
         lines += [f"- {line}" for line in _facts(found.place)]
     error = "not computed" if found.outputs_error is None else f"{found.outputs_error:.2e}"
     lines.append(f"- Outputs: error {error} of their scale, tolerance {found.tolerance:g}")
@@ -70,22 +75,22 @@ def _headline(found: Localization) -> str:
     said = _SAID[found.finding]
     if found.place is None:
         return f"**{said}**"
-    if found.finding is Finding.BROKE:
+    if found.finding is LocalizationOutcome.BROKE:
         return f"**{said}** in {_name(found.place)}"
-    if found.finding is Finding.GROWS:
+    if found.finding is LocalizationOutcome.GROWS:
         return (
             f"**{said}**, beyond tolerance first in {_name(found.place)}; no {found.granularity} is wrong by itself"
         )
     return f"{_name(found.place)} is **{said}**"
 
 
-def _name(place: Place) -> str:
+def _name(place: ErrorPlace) -> str:
     name = code(place.name) if place.name else "the model itself"
     kind = f" ({markdown(place.kind)})" if place.kind else ""
     return f"{name}{kind}" + (f", call {place.call + 1}" if place.call else "")
 
 
-def _facts(place: Place) -> list[str]:
+def _facts(place: ErrorPlace) -> list[str]:
     facts = [f"Tensor: {markdown(place.tensor)}, {_shape(place.shape, place.dtype)}"]
     if (place.shape, place.dtype) != (place.expected_shape, place.expected_dtype):
         facts[0] += f"; the reference has {_shape(place.expected_shape, place.expected_dtype)}"

@@ -11,19 +11,19 @@ from typing import Any
 from generators.models.classifier import classify_type
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell, parsed
-from hardware.detection import detect, targets
+from hardware.command_line import note
+from hardware.command_names import own_command
+from hardware.detect import detect, targets
 from hardware.errors import NothingMatched, echo
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import new_run_id, now
-from hardware.front_door import note
-from hardware.own_commands import own_command
-from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
+from hardware.files import DEFAULT_EVIDENCE, OUTPUT
 from hardware.plain_text import json_text
-from hwcompat.plugins.triage.remedies.trying import CellTried, State, Tried, Workplace, try_cell
+from hwcompat.plugins.triage.remedies.try_remedies import CellTried, TrialState, TriedRemedy, Workplace, try_cell
 from reports.delivery import print_or_write
 from reports.finding import COSTS
-from reports.request import Request
+from reports.report_request import Request
 from reports.text import code, json_values, markdown, markdown_table
 
 FOLDER = OUTPUT / "remedies"
@@ -33,11 +33,11 @@ SCHEMA_VERSION = 1
 NOT_TURNED = 1
 _SHOWN = 5
 _SAID = {
-    State.TURNED: "turned",
-    State.BETTER: "better, not turned",
-    State.FAILS: "still fails",
-    State.NOT_APPLICABLE: "changes nothing here",
-    State.NOT_RUN: "could not be measured",
+    TrialState.TURNED: "turned",
+    TrialState.BETTER: "better, not turned",
+    TrialState.FAILS: "still fails",
+    TrialState.NOT_APPLICABLE: "changes nothing here",
+    TrialState.NOT_RUN: "could not be measured",
 }
 
 
@@ -150,13 +150,13 @@ def _cell_markdown(one: CellTried) -> list[str]:
     return lines
 
 
-def _came_to(one: Tried) -> str:
+def _came_to(one: TriedRemedy) -> str:
     said = f"{_SAID[one.state]} (level {one.level}, {one.seconds:.0f} s)"
-    what = "; ".join(one.conditions) if one.state is State.TURNED else one.why
+    what = "; ".join(one.conditions) if one.state is TrialState.TURNED else one.why
     return f"{said}: {what}" if what else said
 
 
-def write_of(one: Tried) -> str:
+def write_of(one: TriedRemedy) -> str:
     """What a user writes to apply a remedy; names are quoted for a shell where it is a command."""
     cell = one.step.cell
     text = one.step.remedy.write
@@ -191,7 +191,7 @@ def cell_to_dict(one: CellTried) -> dict[str, Any]:
     }
 
 
-def _tried_to_dict(one: Tried) -> dict[str, Any]:
+def _tried_to_dict(one: TriedRemedy) -> dict[str, Any]:
     values, step = json_values(one), one.step
     del values["step"]
     return {

@@ -16,34 +16,33 @@ import click
 
 from generators.compatibility.rules import load_rules
 from generators.models.classifier import classify_type
-from generators.models.libraries import is_known, known_types
+from generators.models.model_libraries import is_known, known_types
 from hardware.backends.factory import backend_class, built_in_targets, resolve_target
 from hardware.basic_detection import inventory_here
 from hardware.cell import GRAPH_TASK, MODULE_TASK, Cell
+from hardware.command_line import note
 from hardware.errors import ModelError, NothingMatched, OutputError, UsageError, did_you_mean, echo
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import Evidence, read_folder
 from hardware.expected_targets import why_absent
-from hardware.front_door import note
-from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
+from hardware.files import DEFAULT_EVIDENCE, OUTPUT, write_whole
 from hardware.testing.checkpoints import named_folders, weights_hash
 from hardware.testing.runner import default_memory_limit
-from hardware.whole_file import write_whole
 from hardware.workers import environment_of
-from hwcompat.plugins.study.refresh.expired import ExpiredCell
-from hwcompat.plugins.study.refresh.located import plan_again
+from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell
+from hwcompat.plugins.study.refresh.locate_suite import plan_again
 
-from .repro.capture import capture
-from .repro.failure import ANSWER, EXPECTED, INPUTS, WEIGHTS, Captured, Does, Way
-from .repro.script import SCRIPT, ModelSource, Shown, arrays_in, model_source, run_script, script_text
-from .repro_judgement import Judgement, judge
+from .repro.capture_failure import capture
+from .repro.captured_failure import ANSWER, EXPECTED, INPUTS, WEIGHTS, CapturedFailure, Does, Way
+from .repro.repro_script import SCRIPT, ModelSource, Shown, arrays_in, model_source, run_script, script_text
+from .repro_match import ReproMatch, judge
 from .repro_text import issue_text, story_of, title_of
 from .run_before import as_run_before
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
     from hardware.evidence.record import RunLine
-    from reports.request import Request
+    from reports.report_request import Request
 
 TARGETS = tuple(name for name in built_in_targets() if backend_class(name).CALLED_BY_SCRIPTS)
 """Targets whose runtime is public, and called by a script in a few lines."""
@@ -76,7 +75,7 @@ def report_repro(request: Request, text: str) -> int:
     return 0 if judgement.same else 1
 
 
-def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[Captured, Judgement]:
+def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[CapturedFailure, ReproMatch]:
     """Capture the failing check of a cell, write its folder, and run the script in it.
 
     Returns what was captured, and whether the script shows the same. Raises `UsageError` where no script can show
@@ -173,19 +172,19 @@ def _empty(folder: Path) -> None:
 
 def _written(
     cell: Cell,
-    captured: Captured,
+    captured: CapturedFailure,
     source: ModelSource,
     folder: Path,
     planned: PlannedSuite,
     runs: Sequence[RunLine],
     limit: float,
-) -> tuple[Captured, Judgement]:
+) -> tuple[CapturedFailure, ReproMatch]:
     """Write the script, run it, go on to the next way where it shows something else, and write the issue."""
     title = title_of(cell, captured, getattr(planned.profile.recipe, "model_class", ""))
     story, arrays = story_of(cell, captured), arrays_in(folder)
     way = captured.step.way if captured.step else None
     python, arguments = _python_of(way), _checkpoint(source, planned)
-    tried: list[tuple[str, Shown, Judgement]] = []
+    tried: list[tuple[str, Shown, ReproMatch]] = []
     for masks in (False, True) if way is Way.OPENVINO_CONVERT else (False,):
         text = script_text(captured, source, arrays, title=title, story=story, masks=masks)
         write_whole(folder / SCRIPT, text)
@@ -218,7 +217,7 @@ def _python_of(way: Way | None) -> str:
     return str(found.python)
 
 
-def _tidy(captured: Captured, folder: Path) -> None:
+def _tidy(captured: CapturedFailure, folder: Path) -> None:
     """Leave in a folder what its script reads, and nothing that was written on the way."""
     kept = {SCRIPT, INPUTS, EXPECTED}
     if captured.step and captured.step.way.has_graph:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hardware.evidence.redaction import redact
 from hardware.plain_text import one_line
-from hwcompat.plugins.triage.repro.failure import Captured, Does, Shape, Way
-from hwcompat.plugins.triage.repro.script import Shown
+from hardware.redaction import redact
+from hwcompat.plugins.triage.repro.captured_failure import CapturedFailure, Does, Shape, Way
+from hwcompat.plugins.triage.repro.repro_script import Shown
 from reports.text import code, fenced, markdown
 
-from .repro_judgement import Judgement
+from .repro_match import ReproMatch
 
 if TYPE_CHECKING:
     from hardware.cell import Cell
@@ -49,13 +49,13 @@ def plain(text: str) -> str:
     return redact(_PATH.sub("", text))
 
 
-def title_of(cell: Cell, captured: Captured, model_class: str) -> str:
+def title_of(cell: Cell, captured: CapturedFailure, model_class: str) -> str:
     """One line: the runtime, the model's class, what happens."""
     name = _NAMES[captured.step.way] if captured.step else str(cell.target)
     return one_line(f"{name}: {model_class or cell.model}: {what_failed(captured)}", longest=160)
 
 
-def what_failed(captured: Captured) -> str:
+def what_failed(captured: CapturedFailure) -> str:
     """The failure in a few words."""
     if captured.shape is Shape.TIMEOUT:
         return f"no answer in {captured.seconds:.0f} s"
@@ -72,7 +72,7 @@ def what_failed(captured: Captured) -> str:
     return f"{captured.worst or 'output'} is off by {captured.error:.2g} of its scale"
 
 
-def story_of(cell: Cell, captured: Captured) -> tuple[str, ...]:
+def story_of(cell: Cell, captured: CapturedFailure) -> tuple[str, ...]:
     """What happens, in sentences of one line each."""
     step = captured.step
     if step is None:
@@ -96,9 +96,9 @@ def story_of(cell: Cell, captured: Captured) -> tuple[str, ...]:
 
 
 def issue_text(
-    captured: Captured,
+    captured: CapturedFailure,
     shown: Shown,
-    judgement: Judgement,
+    judgement: ReproMatch,
     *,
     title: str,
     story: Sequence[str],
@@ -168,7 +168,7 @@ def _printed(text: str) -> str:
     return one_line(plain(text), longest=60)
 
 
-def _checked(captured: Captured, judgement: Judgement) -> str:
+def _checked(captured: CapturedFailure, judgement: ReproMatch) -> str:
     why = markdown(plain(judgement.why), longest=600)
     if judgement.same:
         return f"The script was run alone, and fails the same way as the check {code(captured.check)} did: {why}."

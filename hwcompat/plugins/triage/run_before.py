@@ -5,7 +5,7 @@ from __future__ import annotations
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
 from hardware.evidence.store import Evidence
-from hwcompat.plugins.study.refresh.expired import ExpiredCell
+from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell
 
 
 def as_run_before(cell: Cell, evidence: Evidence | None, asked: str = "") -> ExpiredCell:

@@ -20,15 +20,15 @@ from generators.options import Options
 from hardware.backends.factory import backend_class, detect_best_backend, resolve_target
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
-from hardware.detection import HardwareInfo
+from hardware.command_line import INTERRUPTED, terminal_width
+from hardware.detect import HardwareInfo
 from hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
 from hardware.evidence.record import Origin, Outcome, RunLine, Subject
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
-from hardware.front_door import INTERRUPTED, terminal_width
 from hardware.plain_text import one_line
 from hardware.target import Target
-from hardware.testing.lines import line_for
+from hardware.testing.check_lines import line_for
 from hardware.testing.progress import counted
 from hardware.testing.suite_file import SuiteFile
 

@@ -7,5 +7,5 @@ from hardware.plugins import Plugin
 PLUGIN = Plugin(
     name="web_page",
     package=__name__,
-    jobs={"web_page": ".making:write_web_page"},
+    jobs={"web_page": ".web_page_command:write_web_page"},
 )

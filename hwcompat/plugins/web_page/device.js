@@ -27,7 +27,7 @@ async function browserTold() {
   }
 }
 
-// The twin of hardware/software_adapters.py: a page is alone where it runs.
+// The twin of hardware/software.py: a page is alone where it runs.
 function isSoftware({ vendor, architecture, device, description, fallback }, names) {
   const number = device.toLowerCase().replace(/^0x0+/, "0x");
   const words = `${vendor} ${architecture} ${number} ${description}\n${vendor} ${number}`.toLowerCase();

@@ -9,7 +9,7 @@ from typing import Any
 
 from planting_tools import after_import, took_effect, wrap
 
-_MODEL_TEST, _PLUGIN = "hardware.testing.model_test", "hardware.testing.plugin"
+_MODEL_TEST, _PLUGIN = "hardware.testing.model_test", "hardware.testing.pytest_plugin"
 
 
 def _break(model: Any) -> None:

@@ -120,7 +120,7 @@ def _change_largest(model: Any) -> None:
 
 
 def export_without_proof() -> None:
-    @after_import("hardware.export.verification")
+    @after_import("hardware.export.verify_export")
     def patch(module: ModuleType) -> None:
         @wrap(module.Proof, "of_all")
         def of_all(_original: Any, self: Any, *_: Any) -> float:
@@ -143,7 +143,7 @@ def _changed_exports() -> None:
 def export_kept_of_another() -> None:
     """Everything is kept under one key, and what is there is of other weights."""
 
-    @after_import("hardware.export.keeping")
+    @after_import("hardware.export.routes")
     def patch(module: ModuleType) -> None:
         @wrap(module, "export_once")
         def export_once(original: Any, subject: Any, *rest: Any, **more: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hardware.backends.factory import backend_class, built_in_targets
 from hardware.errors import UsageError, did_you_mean, echo
-from hwcompat.plugins.placement.device import Device
+from hwcompat.plugins.placement.placement_device import Device
 
 AXES = ("pipeline", "data", "tensor")
 """From the slowest to the fastest in the numbering of ranks."""
@@ -123,7 +123,7 @@ def groups_of(shape: Sequence[int], axis: str) -> tuple[tuple[int, ...], ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class AxisGroup:
     """Ranks that talk along an axis. `why` says why by this backend."""
 
     axis: str
@@ -148,16 +148,16 @@ def why_not(device: Device) -> str:
     return f"{device.name}: {device.target} runs whole exported graphs, and no part of a torch model can be put on it"
 
 
-def group_of(axis: str, ranks: Sequence[int], devices: Sequence[Device]) -> Group:
+def group_of(axis: str, ranks: Sequence[int], devices: Sequence[Device]) -> AxisGroup:
     """The group of these ranks; `devices` are theirs, in that order."""
     kinds = list(dict.fromkeys(map(kind_of, devices)))
     target = devices[0].target
     if len(kinds) == 1 and target in COLLECTIVES:
         library = backend_class(target).COLLECTIVES_LIBRARY
         backend = f"{COLLECTIVES[target]} ({library})" if library else COLLECTIVES[target]
-        return Group(axis=axis, ranks=tuple(ranks), backend=backend, why=f"all are {kinds[0]}")
+        return AxisGroup(axis=axis, ranks=tuple(ranks), backend=backend, why=f"all are {kinds[0]}")
     if len(kinds) == 1:
         why = f"no backend of torch.distributed supports {target}"
     else:
         why = f"{' and '.join(kinds)} have no collectives in common; stages only pass tensors"
-    return Group(axis=axis, ranks=tuple(ranks), backend=HOST, why=why)
+    return AxisGroup(axis=axis, ranks=tuple(ranks), backend=HOST, why=why)

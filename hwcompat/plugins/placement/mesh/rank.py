@@ -15,25 +15,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hardware.backends.factory import backend_class, get_backend
-from hardware.model.tensors import to_tensors
+from hardware.model.calls import to_tensors
 from hardware.process import die_with_parent
 from hardware.target import Target
 
 from .axes import COLLECTIVES
-from .building import built, split_by_tensor
-from .case import (
-    CHECKPOINT,
-    JOB_FILE,
-    RESULT_FILE,
-    STATUS_FILE,
-    TORCH_AXES,
-    MeshCase,
-    MeshJob,
-    keep,
-    kept,
-)
-from .running import Runner
-from .stage import Stage, outline_of
+from .execute import RankRunner
+from .mesh_case import CHECKPOINT, JOB_FILE, RESULT_FILE, STATUS_FILE, TORCH_AXES, MeshCase, MeshJob, keep, kept
+from .mesh_model import built, split_by_tensor
+from .pipeline_stage import PipelineStage, outline_of
 
 _LONGEST = 600
 """Characters that are told of a step and of a failure."""
@@ -41,7 +31,7 @@ _ROOM = 4096
 """Bytes that every status but the last fits, so that none of an earlier one is left behind it."""
 
 
-class Progress:
+class RankProgress:
     """Where this rank is, in a file for whoever waits for it: how many times it has talked, the step, and a failure
     with its moment. It is written over in place, as often as the rank talks."""
 
@@ -66,7 +56,7 @@ class Progress:
         os.pwrite(self._handle, f"{json.dumps(self._told):<{_ROOM}}".encode(), 0)
 
 
-def main(folder: Path, rank: int, ranks: int, progress: Progress) -> None:
+def main(folder: Path, rank: int, ranks: int, progress: RankProgress) -> None:
     """Do all cases of the job in `folder`. Raises whatever a case raises."""
     job = MeshJob.from_dict(kept(folder / JOB_FILE))
     progress.step("importing torch")
@@ -130,7 +120,7 @@ def device_of(case: MeshCase, rank: int) -> Any:
     return target.torch_device()
 
 
-def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, progress: Progress) -> None:
+def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, progress: RankProgress) -> None:
     """One case on this rank: builds, computes, and writes the arrays and the facts."""
     import torch
 
@@ -152,8 +142,8 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
         part = built(model)
     device = device_of(case, rank)
     by_host = mesh.device_type == "cpu"
-    made = None if outline is None else Stage(part, outline, case.stages[stage], device, by_host=by_host)
-    runner = Runner(case, model, part if made else part.to(device), made, mesh, own, arrays, progress)
+    made = None if outline is None else PipelineStage(part, outline, case.stages[stage], device, by_host=by_host)
+    runner = RankRunner(case, model, part if made else part.to(device), made, mesh, own, arrays, progress)
     found = runner.run() | {"rank": rank, "device": str(device), "coordinates": (stage, copy, part_of_layer)}
     keep(folder / RESULT_FILE.format(rank, number), found | {"seconds": round(time.monotonic() - started, 3)})
 
@@ -162,7 +152,7 @@ def run_rank(folder: str, rank: str, ranks: str, starter: str) -> NoReturn:
     """Run, leave the reason of a failure in the status, and end: the others may be waiting in a collective, and
     threads of gloo would wait for them."""
     die_with_parent(int(starter))
-    progress, code = Progress(Path(folder) / STATUS_FILE.format(rank)), 0
+    progress, code = RankProgress(Path(folder) / STATUS_FILE.format(rank)), 0
     try:
         main(Path(folder), int(rank), int(ranks), progress)
     except BaseException as error:  # whatever it is, it is why this rank ended

@@ -10,8 +10,8 @@ from typing import Any
 
 from hardware.plain_text import one_line
 
-from .memory import Reading
-from .sizes import Part, Size
+from .device_memory import MemoryReading
+from .resource_sizes import Size, SizePart
 
 _LONGEST_NAME = 120
 
@@ -72,7 +72,7 @@ class Entry:
 
 
 @dataclass(kw_only=True, eq=False)
-class Load:
+class PoolLoad:
     """What a caller asks for, and its load where it isn't there.
 
     `build` makes it, with nothing of the pool's held meanwhile. `claimed` are the bytes that the caller or its files
@@ -117,10 +117,10 @@ class Account:
     low_share: float
     pressure_share: float
     held: int = 0
-    loads: set[Load] = field(default_factory=set)
-    lingering: list[Part] = field(default_factory=list)
+    loads: set[PoolLoad] = field(default_factory=set)
+    lingering: list[SizePart] = field(default_factory=list)
     peak: int = 0
-    reading: Reading = field(default_factory=Reading)
+    reading: MemoryReading = field(default_factory=MemoryReading)
     read_at: float | None = None
     machine_excess: int = 0
     low_memory: bool = False
@@ -143,15 +143,15 @@ class Account:
             self.lingering = [part for part in self.lingering if part.is_alive()]
         return sum(part.bytes for part in self.lingering)
 
-    def unknown_beside(self, load: Load) -> list[Load]:
+    def unknown_beside(self, load: PoolLoad) -> list[PoolLoad]:
         """Loads under way whose sizes weren't measured, but for those that this one is a part of."""
         return [one for one in self.loads if not one.measured and one.number not in load.own]
 
-    def is_turn_of(self, load: Load) -> bool:
+    def is_turn_of(self, load: PoolLoad) -> bool:
         """Whether no other load of unknown size is under way, where that matters."""
         return load.measured or self.budget is None or not self.unknown_beside(load)
 
-    def may_start(self, load: Load) -> bool:
+    def may_start(self, load: PoolLoad) -> bool:
         """Whether a load may start now.
 
         One whose size was measured before may where it fits. Any other, and one that doesn't fit, may be the one
@@ -161,11 +161,11 @@ class Account:
             return True
         return not self.unknown_beside(load) and self.total <= self.budget
 
-    def fits(self, load: Load) -> bool:
+    def fits(self, load: PoolLoad) -> bool:
         """Whether the budget holds it too, as far as its size is known."""
         return self.budget is None or self.total + load.reserved <= self.budget
 
-    def start(self, load: Load) -> None:
+    def start(self, load: PoolLoad) -> None:
         """Note that a load is under way."""
         self.loads.add(load)
         self.peak = max(self.peak, self.total)
@@ -175,7 +175,7 @@ class Account:
         self.held += count
         self.peak = max(self.peak, self.total)
 
-    def remove(self, count: int, left: list[Part]) -> None:
+    def remove(self, count: int, left: list[SizePart]) -> None:
         """Count a resource as gone, but for the parts that somebody kept. The machine's figures are as old as its
         last reading: what went since counts against them."""
         self.held -= count
@@ -192,7 +192,7 @@ class Account:
         """The most that is below the beginning of low-memory mode."""
         return max(0, math.ceil(self.low_share * of) - 1)
 
-    def read(self, reading: Reading, at: float) -> None:
+    def read(self, reading: MemoryReading, at: float) -> None:
         """Take what the machine says of the device."""
         self.reading, self.read_at, self.machine_excess = reading, at, 0
         if reading.total_bytes and reading.free_bytes is not None:

@@ -16,11 +16,11 @@ from hardware.backends.factory import resolve_target
 from hardware.errors import UsageError, echo
 from hardware.target import Target
 
-from .account import Entry, Key, Load
-from .loading import acquire
-from .memory import ReadMemory, read_device
-from .models import built_on, load_model, load_tokenizer, names_on, place_for, weights_bytes
-from .state import Incident, State, global_lock
+from .account import Entry, Key, PoolLoad
+from .device_memory import ReadMemory, read_device
+from .load_resource import acquire
+from .pool_models import built_on, load_model, load_tokenizer, names_on, place_for, weights_bytes
+from .pool_state import Incident, PoolState, global_lock
 
 _FRACTION = 0.8
 _WAIT_S = 60.0
@@ -111,7 +111,7 @@ class ResourcePool:
                 raise UsageError(f"{name} is {share}", why="it is a share, above 0 and at most 1")
         if low_memory > pressure or not wait_s >= 0:
             raise UsageError("low_memory comes before pressure, and wait_s isn't negative")
-        self._state = State(
+        self._state = PoolState(
             budgets=own,
             fraction=fraction,
             low_memory=low_memory,
@@ -169,7 +169,7 @@ class ResourcePool:
         """The tokenizer of a model: from `constructor`, else from the local folder or cached name."""
         key = Key(kind="tokenizer", type=model_type, id=model_name, device=_HOST)
         build = constructor or partial(load_tokenizer, model_name)
-        with self._lease(Load(key=key, build=build)) as tokenizer:
+        with self._lease(PoolLoad(key=key, build=build)) as tokenizer:
             return tokenizer
 
     def lease(
@@ -184,7 +184,7 @@ class ResourcePool:
         """`get_resource` with a promise: what is leased isn't released. `with pool.lease(…) as resource: …`"""
         key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names_on(device).device)
         build = constructor or partial(_refuse, key)
-        return self._lease(Load(key=key, build=build, claimed=expected_bytes))
+        return self._lease(PoolLoad(key=key, build=build, claimed=expected_bytes))
 
     def lease_model(
         self,
@@ -208,9 +208,9 @@ class ResourcePool:
             constructor = partial(load_model, model_type, model_name)
             if expected_bytes is None and key not in self._state.entries:
                 expected_bytes = weights_bytes(model_name)
-        return self._lease(Load(key=key, build=partial(built_on, place, constructor), claimed=expected_bytes))
+        return self._lease(PoolLoad(key=key, build=partial(built_on, place, constructor), claimed=expected_bytes))
 
-    def _lease(self, wanted: Load) -> Lease[Any]:
+    def _lease(self, wanted: PoolLoad) -> Lease[Any]:
         if wanted.claimed is not None and (isinstance(wanted.claimed, bool) or wanted.claimed < 0):
             raise UsageError(f"expected_bytes is {wanted.claimed}", why="bytes are asked for, 0 or more")
         self._take_up_forgotten()
@@ -296,7 +296,7 @@ def _refuse(key: Key) -> Any:
     raise UsageError(f"{key} isn't there", why="no constructor was given that makes it", fix="Give one.")
 
 
-def _run_all(state: State, calls: Sequence[Callable[[], Any]], max_workers: int) -> list[CallOutcome]:
+def _run_all(state: PoolState, calls: Sequence[Callable[[], Any]], max_workers: int) -> list[CallOutcome]:
     """Run the calls by threads of their own, so that calls may start further runs. Returns when all have ended; what
     isn't an `Exception` (an interruption) is raised then."""
     if not calls:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .graphs import GraphRuns, Node, Values
+from .graph_nodes import GraphNode, GraphRuns, Values
 
 if TYPE_CHECKING:
     from hardware.compare import Array
@@ -35,7 +35,7 @@ class OnnxRuns(GraphRuns):
         self._known: dict[str, Array] = {}
         constants = {one.name for one in self._model.graph.initializer}
         self.nodes = [
-            Node(
+            GraphNode(
                 name=node.name or node.output[0],
                 operator=node.op_type,
                 module=module_of(node.name or node.output[0]),
@@ -107,7 +107,7 @@ class OnnxRuns(GraphRuns):
 
 def compute_on_cpu(file: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of a file on ONNX Runtime's CPU provider, without its optimisations of the graph."""
-    from hardware.export.onnx import session_on_host
+    from hardware.export.onnx_export import session_on_host
 
     session = session_on_host(file)
     given = {one.name: np.asarray(inputs[one.name], order="C") for one in session.get_inputs()}

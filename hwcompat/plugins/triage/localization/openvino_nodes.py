@@ -10,7 +10,7 @@ import numpy as np
 
 from hardware.export.exported import RESULT
 
-from .graphs import GraphRuns, Node, Values
+from .graph_nodes import GraphNode, GraphRuns, Values
 
 if TYPE_CHECKING:
     from hardware.compare import Array
@@ -33,7 +33,7 @@ class OpenVINORuns(GraphRuns):
         model = self._read(file)
         self._results = {_taken_by(port): _output_name(port) for port in model.outputs}
         self.nodes = [
-            Node(
+            GraphNode(
                 name=node.get_friendly_name(),
                 operator=node.get_type_name(),
                 module=module_of(node.get_friendly_name()),

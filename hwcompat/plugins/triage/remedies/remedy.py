@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hardware.applied_fix import AppliedFix
 from hardware.backends.factory import backend_class, known_targets
 from hardware.cell import Cell
-from hardware.changes import Changes
+from hardware.command_names import as_runnable
 from hardware.evidence.record import CheckLine
-from hardware.own_commands import as_runnable
 from hardware.target import Target
 
 _FILE = Path(__file__).with_name("remedies.toml")
@@ -22,7 +22,7 @@ _OTHER_TARGETS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remedy:
+class CellRemedy:
     """One change. `size` is smaller for a smaller change; `environment` sets variables, and unsets those whose value
     is empty; `cost` says what it takes away in accuracy, speed and memory; `leaves_out` are checks that ask for what
     it gives up. `write` is what a user writes to apply it."""
@@ -42,7 +42,7 @@ class Remedy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class FailedCell:
     """Failures that have the same remedies; what is empty fits anything."""
 
     id: str
@@ -71,13 +71,13 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class RemedyStep:
     """A remedy on a cell: `cell` is what is run, another one where precision or target is what changes.
 
     `likely` says in which part of the order it stands.
     """
 
-    remedy: Remedy
+    remedy: CellRemedy
     cell: Cell
     likely: bool
 
@@ -87,19 +87,19 @@ class Step:
         return f"{self.remedy.id}:{self.cell.target}" if self.remedy.other_target else self.remedy.id
 
     @property
-    def changes(self) -> Changes:
+    def changes(self) -> AppliedFix:
         """What the child measures under; nothing for another cell, which is measured as it is."""
         variables = sorted(self.remedy.environment.items())
         told = ", ".join(f"{name}={value}" if value else f"{name} unset" for name, value in variables)
-        return Changes(**{**self.remedy.change, "environment": told})
+        return AppliedFix(**{**self.remedy.change, "environment": told})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remedies:
     """The data file."""
 
-    remedies: Mapping[str, Remedy]
-    failures: tuple[Failure, ...]
+    remedies: Mapping[str, CellRemedy]
+    failures: tuple[FailedCell, ...]
     other_targets: tuple[str, ...]
 
 
@@ -107,8 +107,8 @@ class Remedies:
 def load_remedies() -> Remedies:
     """The contents of the data file."""
     data = tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))
-    remedies = {entry["id"]: Remedy(**_with_tuples(entry)) for entry in data["remedy"]}
-    failures = tuple(Failure(**_with_tuples(entry)) for entry in data["failure"])
+    remedies = {entry["id"]: CellRemedy(**_with_tuples(entry)) for entry in data["remedy"]}
+    failures = tuple(FailedCell(**_with_tuples(entry)) for entry in data["failure"])
     return Remedies(remedies=remedies, failures=failures, other_targets=tuple(data["other_targets"]))
 
 
@@ -116,31 +116,31 @@ def _with_tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
 
 
-def failure_of(cell: Cell, line: CheckLine, error_type: str, environment: Mapping[str, str]) -> Failure:
+def failure_of(cell: Cell, line: CheckLine, error_type: str, environment: Mapping[str, str]) -> FailedCell:
     """The kind of failure that a cell's first failed check is: the first of the data that fits; the last fits all."""
     return next(one for one in load_remedies().failures if one.fits(cell, line, error_type, environment))
 
 
 def steps_for(
     cell: Cell, line: CheckLine, error_type: str, *, here: Sequence[str], environment: Mapping[str, str]
-) -> tuple[Step, ...]:
+) -> tuple[RemedyStep, ...]:
     """What can be tried for a cell whose first failed check is `line`: likely ones first, each from the smallest.
 
     `here` are the targets of this machine, `environment` its variables. What means nothing on the cell is left out: a
     remedy for other targets, a precision that it has or that the target lacks, a cache where nothing decodes.
     """
     failure = failure_of(cell, line, error_type, environment)
-    found: dict[str, Step] = {}
+    found: dict[str, RemedyStep] = {}
     for names, likely in ((failure.likely, True), (failure.possible, False)):
         remedies = [load_remedies().remedies[name] for name in names]
         for remedy in sorted(remedies, key=lambda one: one.size):
             for other in _cells(remedy, cell, here):
-                step = Step(remedy=remedy, cell=other, likely=likely)
+                step = RemedyStep(remedy=remedy, cell=other, likely=likely)
                 found.setdefault(step.id, step)
     return tuple(found.values())
 
 
-def _cells(remedy: Remedy, cell: Cell, here: Sequence[str]) -> list[Cell]:
+def _cells(remedy: CellRemedy, cell: Cell, here: Sequence[str]) -> list[Cell]:
     """The cells that a remedy would run for `cell`: itself, or others where target or precision is what changes."""
     if remedy.targets and cell.target.name not in remedy.targets:
         return []

@@ -28,7 +28,7 @@ from hardware.testing.pytest_environment import REWRITERS
 from hardware.testing.runner import terminate_interrupts
 
 from .device_spec import SPEC_VARIABLE, spec_name, spec_text, torch_backend
-from .plugin import RECORD_VARIABLE, TARGET_VARIABLE
+from .upstream_plugin import RECORD_VARIABLE, TARGET_VARIABLE
 
 MOST_BREAKDOWNS = 5
 """After so many crashes and timeouts of one file the device is given up."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from hardware.backends.factory import backend_class, resolve_target
-from hardware.commands import OUTPUT, deliver
 from hardware.errors import UsageError
+from hardware.hardware_commands import OUTPUT, deliver
 from hardware.target import Target
 
 if TYPE_CHECKING:

@@ -1,0 +1,150 @@
+"""The chain of rules and facts behind a prediction, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hardware.target import Target
+
+from .conditions import Condition
+from .rule import Rule
+from .rule_facts import Facts, Value
+from .rules import Reasoning, RuleSet, combined, reason
+from .verdict import Level
+from .vocabulary import not_computed
+
+_CLOSEST = 3
+_FEW = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest:
+    """One condition of a rule beside the fact that it asks."""
+
+    fact: str
+    wants: str
+    value: Value
+    holds: bool
+    wanted: frozenset[str] = frozenset()
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Of a list fact what the condition asks for."""
+        return tuple(item for item in self.value if item in self.wanted) if isinstance(self.value, tuple) else ()
+
+    @property
+    def text(self) -> str:
+        """`padding_error is at least 2e-05 (here 0.951)`."""
+        return f"{self.fact} {self.wants} (here {self._here})"
+
+    @property
+    def _here(self) -> str:
+        if not isinstance(self.value, tuple) or not self.value:
+            return said(self.value)
+        if self.shown:
+            return f"{', '.join(self.shown)} of {len(self.value)}"
+        if self.wanted:
+            return f"{len(self.value)} others"
+        return ", ".join(self.value) if len(self.value) <= _FEW else said(self.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One rule of the chain: what it did to the level, and why it holds."""
+
+    role: str
+    rule: Rule
+    asked: tuple[ExplainRequest, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "role": self.role,
+            "rule": self.rule.id,
+            "level": str(self.rule.level),
+            "limit": self.rule.limit,
+            "reason": self.rule.reason,
+            "source": self.rule.source,
+            "file": self.rule.file,
+            "conditions": [
+                {"fact": a.fact, "wants": a.wants, "value": a.value, "holds": a.holds} for a in self.asked
+            ],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """A prediction from its facts to its level. `changes` says in words what would make it another."""
+
+    level: Level
+    links: tuple[Link, ...]
+    changes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "level": str(self.level),
+            "rules": [link.to_dict() for link in self.links],
+            "changes": list(self.changes),
+        }
+
+
+def explain(target: Target, facts: Facts, rules: RuleSet) -> Chain:
+    """The chain behind what the rules say of a model on a target."""
+    found = reason(target, facts, rules)
+    roles = [
+        *(("claims", rule) for rule in found.winners),
+        *(("limits", rule) for rule in found.binding),
+        *(("also limits", rule) for rule in found.limits if rule not in found.binding),
+        *(("outranked", rule) for rule in found.outranked),
+    ]
+    links = tuple(Link(role=role, rule=rule, asked=_asked(rule, facts)) for role, rule in roles)
+    return Chain(level=found.level, links=links, changes=tuple(_changes(target, facts, rules, found)))
+
+
+def _asked(rule: Rule, facts: Facts) -> tuple[ExplainRequest, ...]:
+    return tuple(_one(name, condition, facts) for name, condition in rule.when.items())
+
+
+def _one(name: str, condition: Condition, facts: Facts) -> ExplainRequest:
+    value = facts.value(name)
+    wanted: frozenset[str] = getattr(condition, "values", frozenset())
+    return ExplainRequest(fact=name, wants=condition.words, value=value, holds=condition.holds(value), wanted=wanted)
+
+
+def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> Iterator[str]:
+    """What the level would be without the limits that make it so, and what the nearest other rules would make it."""
+    if facts.precision and not_computed(target, facts.precision):
+        return
+    if found.binding:
+        rest = [other for other in found.limits if other not in found.binding]
+        without = [
+            f"{' and '.join(asked.text for asked in _asked(rule, facts))} [{rule.id}]" for rule in found.binding
+        ]
+        level, _ = combined(found.winners, rest)
+        which = "all of these" if len(without) > 1 else "this"
+        yield f"{level} if {which} stopped applying: {'; '.join(without)}"
+    near = []
+    for rule in rules.of(target):
+        unmet = [asked for asked in _asked(rule, facts) if not asked.holds]
+        # A claim helps where there is none, a limit hurts where there is one.
+        if not unmet or rule.limit != bool(found.winners):
+            continue
+        claims, limits = (found.winners, (*found.limits, rule)) if rule.limit else ((rule,), found.limits)
+        level, _ = combined(claims, limits)
+        if level is not found.level:
+            near.append((len(unmet), rule.id, level, unmet))
+    for count, name, level, unmet in sorted(near, key=lambda one: one[:2])[:_CLOSEST]:
+        if count <= 1 or not found.winners:
+            yield f"{level} if {' and '.join(asked.text for asked in unmet)} [{name}]"
+
+
+def said(value: Value) -> str:
+    """A fact's value in words; of a list how long it is."""
+    if value is None or value == ():
+        return "not known"
+    if isinstance(value, tuple):
+        return f"{len(value)} of them"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else value

@@ -1,0 +1,131 @@
+"""How models call each operator, and which operators a message of a failed check names.
+
+Calls are facts of the models, with how many model types make them, whatever any target did with them.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PATTERNS = Path(__file__).with_name("named.toml")
+
+_LONGEST = 20_000
+_WAYS = re.compile(r"; (?=optimum-intel|convert_model|as it is)")
+"""Where a message goes on with another way that was tried: what the last one failed of is what stands in the way."""
+FILE = Path(__file__).with_name("calls.json.gz")
+"""`python -m benchmarks.operators calls` writes it."""
+NODES = Path(__file__).with_name("onnx_nodes.json")
+"""Nodes of the graphs that failing models become; `python -m benchmarks.operators nodes` writes it."""
+
+
+@dataclass(frozen=True)
+class NamedOperator:
+    """What a message says of an operator: `how` it stands (`missing`, `failing`, `offloaded`), in a few words."""
+
+    how: str
+    says: str
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    part: re.Pattern[str]
+    item: re.Pattern[str]
+    prefix: str
+    named: NamedOperator
+
+
+@functools.cache
+def _patterns() -> tuple[_Pattern, ...]:
+    listed = tomllib.loads(PATTERNS.read_text(encoding="utf-8"))["pattern"]
+    return tuple(
+        _Pattern(
+            re.compile(one["in"]),
+            re.compile(one["item"]),
+            one["prefix"],
+            NamedOperator(how=one["how"], says=one["says"]),
+        )
+        for one in listed
+    )
+
+
+def operators_named(message: str) -> Mapping[str, NamedOperator]:
+    """By operator (`onnx.Einsum`, `aten.fft_fftn`), what a message says of it.
+
+    Of several ways that were tried the last that names any counts. Messages come from anywhere: only the first 20,000
+    characters are read.
+    """
+    for way in reversed(_WAYS.split(message[:_LONGEST])):
+        if found := _named_in(way):
+            return found
+    return {}
+
+
+def last_way(message: str) -> str:
+    """What a message says of the last of the ways that were tried: that is what stands in the way."""
+    return _WAYS.split(message[:_LONGEST])[-1]
+
+
+def _named_in(text: str) -> dict[str, NamedOperator]:
+    found: dict[str, NamedOperator] = {}
+    for pattern in _patterns():
+        for part in pattern.part.findall(text):
+            for name in pattern.item.findall(part):
+                found.setdefault(pattern.prefix + name, pattern.named)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One way in which tiny models call an operator; `types` is how many model types do.
+
+    `tensors` are dtype and shape of what it is given, in order.
+    """
+
+    overload: str
+    types: int
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{dtype}[{'x'.join(map(str, shape))}]" for dtype, shape in self.tensors) or "no tensor"
+
+
+@functools.cache
+def recorded() -> Mapping[str, Any]:
+    """The file as it stands: `made_by`, `versions`, `types`, and by operator its examples with all arguments."""
+    loaded: Mapping[str, Any] = (
+        json.loads(gzip.decompress(FILE.read_bytes())) if FILE.is_file() else {"operators": {}}
+    )
+    return loaded
+
+
+def examples(operator: str) -> tuple[Example, ...]:
+    """The commonest ways in which an operator of torch (`aten.addmm`) is called, the most frequent first."""
+    found = recorded()["operators"].get(operator, ())
+    return tuple(
+        Example(
+            overload=one["overload"],
+            types=one["types"],
+            tensors=tuple((dtype, tuple(shape)) for dtype, shape in one["tensors"]),
+        )
+        for one in found
+    )
+
+
+@functools.cache
+def _nodes() -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = json.loads(NODES.read_text(encoding="utf-8")) if NODES.is_file() else {"nodes": {}}
+    return loaded
+
+
+def nodes(onnx_type: str) -> tuple[str, ...]:
+    """What nodes of an ONNX type (`onnx.Einsum`) are given in graphs that a runtime refused, the commonest first."""
+    found = _nodes()["nodes"].get(onnx_type, ())
+    return tuple(f"{one['node']} in {', '.join(one['types'][:3])}" for one in found)

@@ -1,0 +1,164 @@
+"""`Facts`: all that a rule may look at, as plain values with `None` for what isn't known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from generators.models.classifier import Classification
+from generators.models.code_facts import code_facts
+from generators.models.given_recipe import GivenRecipe
+from generators.models.priority import openvino_exporters
+from generators.models.recipe import Recipe
+from hardware.backends.factory import declarations_of
+from hardware.cell import Cell
+from hardware.detect import HardwareInfo
+from hardware.evidence.versions import versions_of
+from hardware.target import Target
+
+from .operators import coverage
+
+Value = str | int | float | tuple[str, ...] | None
+
+VERSION_PREFIX = "versions."
+
+
+Described = Recipe | GivenRecipe | Classification
+"""What a model may be described by: `parameters` is a count, `operators` are aten operator names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of a model and of where it is to run.
+
+    `parameters` is a count and `memory_bytes` what the model needs. `None` (for `operators` an empty tuple
+    too) means not known, and no condition on it holds.
+
+    From the recipe: `decodes` (`none causal seq2seq`), `senses` (the kinds of its inputs), `mask_heard` (how far
+    dropping the mask moves the output), `float32_error` and `bfloat16_error` (how far these are from float64 on
+    CPU), all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`):
+    `padding_error`; `cache` (`right wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes
+    no`); `trace_operators` and `largest_rank`, what a converter meets; `host_functions`, what works on the
+    host's tensors wherever the weights are; `onnx_export` (`yes no`: whether one gives torch's numbers on the host)
+    and `onnx_operators`, what is in it. Of some targets alone: `operators_missing`, the recipe's operators that
+    the target's table lacks, and `exporter`, `optimum-intel` where that has one of its own for the type, else `none`.
+    """
+
+    model_type: str | None = None
+    family: str | None = None
+    architecture: str | None = None
+    traits: tuple[str, ...] = ()
+    task: str | None = None
+    parameters: int | None = None
+    memory_bytes: int | None = None
+    precision: str | None = None
+    operators: tuple[str, ...] | None = None
+    operators_missing: tuple[str, ...] | None = None
+    senses: tuple[str, ...] = ()
+    decodes: str | None = None
+    cache: str | None = None
+    trace_operators: tuple[str, ...] | None = None
+    largest_rank: int | None = None
+    host_functions: tuple[str, ...] | None = None
+    onnx_export: str | None = None
+    onnx_operators: tuple[str, ...] | None = None
+    exporter: str | None = None
+    traced: str | None = None
+    step_traced: str | None = None
+    padding_error: float | None = None
+    mask_heard: float | None = None
+    float32_error: float | None = None
+    bfloat16_error: float | None = None
+    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    platform: str | None = None
+
+    def value(self, name: str) -> Value:
+        """The fact that a rule calls `name`; `versions.torch` is the version of a package."""
+        if name.startswith(VERSION_PREFIX):
+            return self.versions.get(name.removeprefix(VERSION_PREFIX))
+        found: Value = getattr(self, name)
+        return found
+
+
+def _fields(*kinds: str) -> tuple[str, ...]:
+    return tuple(name for name, kind in Facts.__annotations__.items() if kind.startswith(kinds))
+
+
+TEXT_FIELDS, LIST_FIELDS, NUMBER_FIELDS = _fields("str"), _fields("tuple"), _fields("int", "float")
+"""The facts that a rule asks for by name, beside versions."""
+
+
+def facts_of(
+    recipe: Described,
+    cell: Cell,
+    versions: Mapping[str, str],
+    *,
+    platform: str | None = None,
+) -> Facts:
+    """The facts of a recipe asked about in `cell`; the cell's task and precision are the ones that count."""
+    tiny = recipe if isinstance(recipe, Recipe) else None
+    return Facts(
+        model_type=recipe.model_type,
+        family=recipe.family,
+        architecture=recipe.architecture,
+        traits=tuple(recipe.traits),
+        task=cell.task,
+        parameters=recipe.parameters,
+        precision=cell.precision,
+        operators=tuple(recipe.operators),
+        versions=dict(versions),
+        platform=platform,
+        **(_of_recipe(tiny, cell) if tiny else {}),
+        **(_of_code(tiny) if tiny else {}),
+    )
+
+
+def _of_recipe(recipe: Recipe, cell: Cell) -> dict[str, Any]:
+    backend = declarations_of(cell.target.name)
+    return {
+        "decodes": recipe.generate,
+        "operators_missing": _missing(recipe, cell.target) if backend.OPERATORS_TRIED else None,
+        "exporter": _exporter(recipe) if backend.OPTIMUM_EXPORTS else None,
+        "senses": tuple(sorted({str(spec["kind"]) for spec in recipe.inputs.values()})),
+        "mask_heard": recipe.sensitivity.get("mask_dropped"),
+        "float32_error": recipe.sensitivity.get("float32_error"),
+        "bfloat16_error": recipe.sensitivity.get("bfloat16_error"),
+    }
+
+
+def _missing(recipe: Recipe, target: Target) -> tuple[str, ...] | None:
+    """Where a table knows the target: an empty tuple is as good as not knowing, since no rule may rest on it."""
+    return tuple(coverage(target, recipe.operators).missing)
+
+
+def _exporter(recipe: Recipe) -> str | None:
+    known = openvino_exporters()
+    return None if known is None else "optimum-intel" if recipe.model_type in known else "none"
+
+
+def _of_code(recipe: Recipe) -> dict[str, Any]:
+    known = code_facts(recipe.model_type, recipe.task)
+    if known is None or recipe.subject != "tiny" or known.recipe != recipe.digest:
+        return {}
+    decodes = recipe.generate != "none"
+    return {
+        "padding_error": known.padding_error,
+        "cache": known.cache if decodes else None,
+        "traced": known.traced or None,
+        "trace_operators": known.trace_operators,
+        "largest_rank": known.largest_rank or None,
+        "host_functions": known.host_functions,
+        "onnx_export": known.onnx or None,
+        "onnx_operators": known.onnx_operators or None,
+        "step_traced": ("no" if known.step_fails else "yes") if decodes else None,
+    }
+
+
+def facts_here(recipe: Described, cell: Cell, inventory: HardwareInfo) -> Facts:
+    """The facts of a recipe or a classification, asked about in `cell` on the machine of `inventory`.
+
+    The one way in which predictions get their facts, so that the same question has the same answer everywhere.
+    """
+    return facts_of(recipe, cell, versions_of(inventory), platform=inventory.host.system)

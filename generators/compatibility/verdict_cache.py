@@ -1,0 +1,160 @@
+"""The verdicts of a folder of evidence, cached if they took long.
+
+The cache key covers the bytes of the evidence, the versions of this machine, our own sources and data, the installed
+modeling files, and the local recipes. Nothing is cached if the answer may depend on the day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from generators.models.recipe import DERIVED
+from hardware.detect import HardwareInfo
+from hardware.errors import HwCompatError, OutputError
+from hardware.evidence.latest import Latest, read_latest
+from hardware.evidence.modeling_files import modeling_stamp
+from hardware.evidence.parquet import compacted_files
+from hardware.evidence.store import BrokenLine
+from hardware.evidence.versions import versions_of
+from hardware.files import cache_folder, write_whole
+from hardware.safe_read import opened
+
+from .imported import ReferenceTests, second_opinions
+from .judge import judge
+from .matrix_groups import Measured, by_device
+from .verdict import Verdict
+
+log = logging.getLogger(__name__)
+
+_WORTH_KEEPING = 2_000
+"""Latest results: fewer are judged in less than a second."""
+
+_KEPT = 8
+"""Folders whose verdicts stay in the cache, the newest."""
+
+_ROOT = Path(__file__).parents[2]
+_OURS = ("generators", "hardware", "templates")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """`measured` has a verdict for each cell that the evidence names, `devices` those of single accelerators and
+    machines, by view and name. `opinions` are the results of other people's tests, `broken` the unreadable lines."""
+
+    measured: tuple[Verdict, ...] = ()
+    devices: Mapping[str, Measured] = field(default_factory=lambda: MappingProxyType({}))
+    opinions: tuple[ReferenceTests, ...] = ()
+    broken: tuple[BrokenLine, ...] = ()
+
+
+def judged_of(
+    latest: Latest, inventory: HardwareInfo, own_limits: Mapping[str, float] = MappingProxyType({})
+) -> Judged:
+    """Return the verdicts of the latest results, over all devices and for each; `own_limits` as `judge` has them."""
+    measured = judge(latest, inventory, own_limits=own_limits)
+    return Judged(
+        measured=measured,
+        devices=by_device(latest, measured, lambda some: judge(some, inventory, own_limits=own_limits)),
+        opinions=second_opinions(latest.others, inventory),
+        broken=latest.broken,
+    )
+
+
+def judged_in(
+    folder: Path, inventory: HardwareInfo, limits_of: Callable[[Iterable[str]], Mapping[str, float]] | None = None
+) -> Judged:
+    """Return the verdicts of a folder's evidence. Raises `BrokenInput` if there is no such folder.
+
+    `limits_of` returns a project's tolerances for cells by id; such verdicts aren't cached.
+    """
+    if limits_of is not None:
+        latest = read_latest(folder)
+        return judged_of(latest, inventory, limits_of(latest.cells))
+    kept = _place(folder, inventory)
+    if kept is not None and (found := _read(kept)) is not None:
+        return found
+    latest = read_latest(folder)
+    found = judged_of(latest, inventory)
+    plain = not (found.opinions or found.broken or latest.others.other_checks or latest.imported or latest.ahead)
+    if kept is not None and plain and len(latest.checks) >= _WORTH_KEEPING:
+        _keep(kept, found)
+    return found
+
+
+def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
+    """Where the verdicts of this evidence are cached; None if it can't be read."""
+    digest = hashlib.blake2b(digest_size=20)
+    try:
+        for path in sorted([*folder.glob("*.jsonl"), *compacted_files(folder)]):
+            with opened(path) as file:
+                whole = hashlib.file_digest(file, "blake2b").hexdigest()
+            digest.update(f"{path.relative_to(folder)} {whole}\n".encode())
+        digest.update(json.dumps(versions_of(inventory), sort_keys=True).encode())
+        digest.update(modeling_stamp().encode())
+        roots = [*(_ROOT / name for name in _OURS), cache_folder(DERIVED)]
+        for line in sorted(line for root in roots for line in _files(root)):
+            digest.update(line.encode())
+        return cache_folder("verdicts") / f"{digest.hexdigest()}.json"
+    except (OSError, OutputError) as error:
+        log.debug("nothing is kept of %s: %s", folder, error)
+        return None
+
+
+def _files(root: Path) -> Iterator[str]:
+    """Each file below a folder with its size and the moment of its last change."""
+    for parent, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in names:
+            path = os.path.join(parent, name)
+            told = os.stat(path)
+            yield f"{path} {told.st_size} {told.st_mtime_ns}\n"
+
+
+def _keep(path: Path, found: Judged) -> None:
+    places = {id(verdict): place for place, verdict in enumerate(found.measured)}
+    own: list[Verdict] = []
+
+    def place_of(verdict: Verdict) -> int:
+        if id(verdict) not in places:
+            places[id(verdict)] = len(found.measured) + len(own)
+            own.append(verdict)
+        return places[id(verdict)]
+
+    devices = {
+        view: {name: [place_of(one) for one in verdicts] for name, verdicts in by_name.items()}
+        for view, by_name in found.devices.items()
+    }
+    said = {
+        "verdicts": [one.to_dict() for one in (*found.measured, *own)],
+        "measured": len(found.measured),
+        "devices": devices,
+    }
+    try:
+        write_whole(path, json.dumps(said))
+        for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-_KEPT]:
+            old.unlink(missing_ok=True)
+    except (OSError, HwCompatError) as error:
+        log.debug("%s isn't kept: %s", path.name, error)
+
+
+def _read(path: Path) -> Judged | None:
+    try:
+        said: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        verdicts: Sequence[Verdict] = [Verdict.from_dict(one) for one in said["verdicts"]]
+        return Judged(
+            measured=tuple(verdicts[: said["measured"]]),
+            devices={
+                view: {name: [verdicts[place] for place in places] for name, places in by_name.items()}
+                for view, by_name in said["devices"].items()
+            },
+        )
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, HwCompatError):
+        return None

@@ -1,0 +1,162 @@
+"""`profile_of`: everything that is known of the model a user named, ready for prediction and rendering."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from generators.models.classifier import Classification, classify, kind_of
+from generators.models.given_recipe import GivenRecipe
+from generators.models.model_libraries import lacking
+from generators.models.recipe import Recipe
+from generators.recipes.on_demand import derive_checkpoint, derive_given, derive_real_widths, recipe_for
+from hardware.cell import model_of_weights
+from hardware.errors import ModelError, ModelMissing, echo
+
+_BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int8": 1, "int4": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """A model as the user named it, and what stands for it in cells.
+
+    `cell_model` is the model type, or a checkpoint's slug with its weights' hash; `folder` is where a checkpoint
+    lies. `missing` says why the weights that were asked for aren't here: then nothing runs. `stands_in_for` is the
+    checkpoint in whose place a tiny model of its type runs, or one of its dimensions, because that was asked for;
+    `note` says so.
+    """
+
+    asked: str
+    cell_model: str
+    classification: Classification
+    recipe: Recipe | GivenRecipe
+    folder: Path | None = None
+    stands_in_for: str = ""
+    note: str = ""
+    missing: str = ""
+
+    @property
+    def is_plain_type(self) -> bool:
+        """Whether a model type was named: nothing but its library decides what its suite is."""
+        return not (self.folder or self.stands_in_for or self.missing) and self.recipe.subject == "tiny"
+
+    def precision(self, asked: str) -> str:
+        """The precision that a cell has: that of a graph file if the file itself is in half precision."""
+        own = self.recipe.computes_in if isinstance(self.recipe, GivenRecipe) else "float32"
+        return asked if own == "float32" else own
+
+    def memory_needed(self, precision: str) -> int:
+        """Bytes of the parameters alone in a precision: a lower bound of what running takes."""
+        return self.recipe.parameters * _BYTES[precision]
+
+
+def profile_of(
+    name: str, task: str | None = None, revision: str = "", *, dims: str = "tiny", allow_tiny: bool = False
+) -> Profile:
+    """The profile of a model type, a local checkpoint folder or a Hub id (of a branch, tag or commit), a user's own
+    `package.module:factory`, or a graph file.
+
+    With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers. If
+    the weights of a checkpoint aren't here, the profile is `missing`; with `allow_tiny` a tiny model of its type is
+    taken.
+
+    Imports torch only for a checkpoint, or for a type whose recipe isn't stored. Raises `ModelError` or
+    `BrokenInput`.
+    """
+    classification = classify(name, revision)
+    brought = kind_of(name)
+    if brought:
+        return _brought(name, brought, task, classification)
+    known_type = classification.model == classification.model_type and classification.path is None
+    if dims == "real":
+        return _at_real_widths(name, task, classification, known_type=known_type)
+    made = functools.partial(Profile, asked=name, classification=classification)
+    if classification.path is not None:
+        folder = Path(classification.path)
+        if any(folder.glob("*.safetensors")):
+            recipe = derive_checkpoint(folder)
+            _check_task(task, recipe.task, name)
+            model = model_of_weights(checkpoint_slug(name), str(recipe.weights_hash))
+            return made(cell_model=model, recipe=recipe, folder=folder, note="; ".join(recipe.remarks))
+    recipe = recipe_for(classification.model_type, task)
+    missing = "" if known_type else why_missing(name, revision, classification)
+    if missing and not allow_tiny:
+        return made(cell_model=checkpoint_slug(name), recipe=recipe, missing=missing)
+    told = f"--allow-tiny: a tiny {classification.model_type} runs and says nothing of {echo(name)}; {missing}"
+    return made(
+        cell_model=classification.model_type,
+        recipe=recipe,
+        stands_in_for="" if known_type else name,
+        note=lacking(recipe.library) if known_type else told,
+    )
+
+
+def _at_real_widths(name: str, task: str | None, classification: Classification, *, known_type: bool) -> Profile:
+    if classification.path is None and not known_type:
+        raise ModelMissing(
+            f"the real widths of {echo(name)} are not known",
+            why="its config.json is not here",
+            fix=f"Fetch it with: hf download {name} config.json",
+        )
+    recipe = derive_real_widths(classification.path or classification.model_type, task)
+    stands_in = f"a model with {recipe.dimensions} and random weights runs and says nothing of the weights of {name}."
+    return Profile(
+        asked=name,
+        cell_model=classification.model_type,
+        classification=classification,
+        recipe=recipe,
+        stands_in_for="" if known_type else name,
+        note="" if known_type else stands_in,
+    )
+
+
+def _brought(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
+    recipe = derive_given(kind, name)
+    _check_task(task, recipe.task, name)
+    runs = f"{name} is your own code: it was run to make this suite, and runs again with each of its checks"
+    half = f"{name} computes in {recipe.computes_in}, and is tested in that precision"
+    return Profile(
+        asked=name,
+        cell_model=(
+            model_of_weights(checkpoint_slug(Path(name).name), str(recipe.weights_hash))
+            if kind == "graph"
+            else checkpoint_slug(name)
+        ),
+        classification=classification,
+        recipe=recipe,
+        folder=Path(name).expanduser().resolve().parent if kind == "graph" else None,
+        note=runs if kind == "module" else half if recipe.computes_in != "float32" else "",
+    )
+
+
+def why_missing(name: str, revision: str, classification: Classification) -> str:
+    """Why a checkpoint can't run, where its type is known from, and how to get the weights."""
+    source = "its config.json" if classification.path else "its name alone"
+    known = f"its type, {classification.model_type}, is known from {source}"
+    if Path(name).expanduser().is_dir():
+        return (
+            f"{echo(name)} holds no .safetensors file ({known}). Put them beside config.json, or run its dimensions "
+            "with random weights: --dims real."
+        )
+    fetch = f"hf download {name}" + (f" --revision {revision}" if revision else "")
+    return f"{echo(name)} is no folder and not in the local cache of the Hub ({known}). Fetch it with: {fetch}"
+
+
+def _check_task(asked: str | None, found: str, name: str) -> None:
+    if asked is not None and asked != found:
+        raise ModelError(f"{echo(name)} does {found}, not {echo(asked)}")
+
+
+def checkpoint_slug(name: str) -> str:
+    """The name of a checkpoint in a cell: a Hub id with its slash replaced, or a folder's own name."""
+    try:
+        folder = Path(name).expanduser()
+        text = folder.resolve().name if folder.is_dir() else name.replace("/", "--")
+    except (OSError, RuntimeError, ValueError):  # a part too long for the file system, a home of nobody, a NUL
+        text = name.replace("/", "--")
+    slug = re.sub(r"[^A-Za-z0-9._@+-]", "-", text).lstrip("._@+-")[:120]
+    if not slug:
+        raise ModelError(f"{echo(name)} has no name that a cell could carry", fix="Rename it.")
+    return slug

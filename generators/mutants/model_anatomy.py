@@ -1,0 +1,125 @@
+"""Where a break matters: the attention, convolutions and tables of positions that a model's outputs depend on; and
+whether one changed anything."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from generators.recipes.attention_layers import (
+    AttentionLayer,
+    attention_sites,
+    convolution_sites,
+    matrix_sites,
+    position_tables,
+)
+from generators.recipes.measurements import results_of
+from hardware.compare import compare
+from hardware.model.calls import to_tensors
+from hardware.model.greedy_decoding import greedy
+from hardware.output_masks import masks_of
+
+if TYPE_CHECKING:
+    import torch
+
+_DEAD = 1e-12
+"""A gradient in float64, times the weight, below this share of the largest one is rounding: nothing depends on it."""
+SMALLEST_CHANGE = 5e-6
+"""A smaller difference, relative to the output's scale, may be rounding: a recipe's float32 error is below."""
+_STEPS = 4
+
+
+class ModelAnatomy:
+    """What is known of a model before it is broken, found when it is first asked for.
+
+    `model` is left as it is and mustn't have been broken yet; `inputs` are example inputs by name; `trains_only` says
+    that it has gradients in training mode alone.
+    """
+
+    def __init__(self, model: torch.nn.Module, inputs: Mapping[str, Any], *, trains_only: bool = False) -> None:
+        self.inputs = dict(inputs)
+        self.class_name = type(model).__name__
+        self._model = model
+        self._trains_only = trains_only
+
+    @cached_property
+    def sites(self) -> tuple[AttentionLayer, ...]:
+        """Attention, or what stands in for it, that the outputs depend on; a lone matrix isn't taken for that."""
+        return tuple(s for s in attention_sites(self._model) if s.kind != "weight" and self.is_heard(s.query.weight))
+
+    @cached_property
+    def convolutions(self) -> tuple[AttentionLayer, ...]:
+        """Convolutions over several places that the outputs depend on."""
+        return tuple(site for site in convolution_sites(self._model) if self.is_heard(site.query.weight))
+
+    @cached_property
+    def matrices(self) -> tuple[AttentionLayer, ...]:
+        """All matrices that the outputs depend on: a model that mixes places by them has nothing else."""
+        return tuple(site for site in matrix_sites(self._model) if self.is_heard(site.query.weight))
+
+    @cached_property
+    def position_tables(self) -> tuple[str, ...]:
+        """Names of the tables of positions that the outputs depend on, or that are frozen and so have no gradient."""
+        frozen = {name for name, parameter in self._model.named_parameters() if not parameter.requires_grad}
+        return tuple(name for name in position_tables(self._model) if name in frozen or self.is_heard(name))
+
+    def is_heard(self, parameter: str) -> bool:
+        """Whether the outputs depend on a parameter."""
+        return parameter in self._heard
+
+    @cached_property
+    def _heard(self) -> frozenset[str]:
+        """Names of the parameters that have a gradient in float64.
+
+        A layer may be called for nothing: the last one of an image encoder of which the one before is used, or
+        the first attention among DETR's queries, whose values are all alike.
+        """
+        from hardware.testing.reference import as_reference, float64_gradients
+
+        model = copy.deepcopy(self._model).requires_grad_(True)
+        sizes = {name: float(parameter.detach().abs().mean()) for name, parameter in model.named_parameters()}
+        try:
+            gradients = float64_gradients(as_reference(model), self.inputs, training=self._trains_only)
+        except Exception as error:  # whatever the model's own code raises
+            why = f"{type(error).__name__}: {error}"
+            raise ValueError(f"nothing tells which weights of {self.class_name} matter, for {why}") from error
+        moved = {name: sizes[name] * float(np.abs(gradient).mean()) for name, gradient in gradients.items()}
+        least = _DEAD * max(moved.values(), default=0.0)
+        heard = {name for name, size in moved.items() if size > least}
+        tied = {id(p): name for name, p in model.named_parameters() if name in heard}
+        names = model.named_parameters(remove_duplicate=False)
+        return frozenset(heard | {name for name, parameter in names if id(parameter) in tied})
+
+
+def change(
+    clean: torch.nn.Module,
+    mutated: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    generates: str = "none",
+    masked_by: Mapping[str, str] | None = None,
+) -> float:
+    """The largest difference relative to the output's scale, where outputs mean something; infinite for NaN.
+
+    Two passes (the second with the rows of the batch turned round: the same shapes, other values) and, for what
+    decodes, the logits of a few steps with the cache. Both models keep whatever they keep between calls.
+    """
+    worst = 0.0
+    for arrays in (dict(inputs), {name: np.ascontiguousarray(array[::-1]) for name, array in inputs.items()}):
+        masks = masks_of(masked_by or {}, arrays)
+        want, got = results_of(clean, arrays), results_of(mutated, arrays)
+        worst = max(worst, compare(got, want, masks=masks, required=tuple(want)).max_rel_error)
+    if generates != "none":
+        want, got = ({"logits": _decode(model, inputs)} for model in (clean, mutated))
+        worst = max(worst, compare(got, want).max_rel_error)
+    return worst
+
+
+def _decode(model: torch.nn.Module, arrays: Mapping[str, Any]) -> Any:
+    import torch
+
+    return greedy(model, to_tensors(arrays, "cpu", torch.float32), steps=_STEPS, use_cache=True).logits

@@ -1,0 +1,118 @@
+"""The operators by name, and `mutate`, which breaks a model in place at a site drawn by a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hardware.errors import UsageError, did_you_mean, echo
+
+from . import breaks, flow
+from .model_anatomy import ModelAnatomy
+
+if TYPE_CHECKING:
+    import torch
+
+SIDE = "under test"
+"""The only side that is ever broken: the model handed to the backend. The float64 reference is built apart."""
+
+CONTROL = "nothing"
+"""Passes through the same machinery and changes nothing: what fails with it fails because of the harness."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """One kind of break. `apply` changes the model in place and returns where; `ValueError` where it can't."""
+
+    name: str
+    describe: str
+    apply: Callable[[torch.nn.Module, random.Random, ModelAnatomy], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """One break that was made: the `operator` with its `seed`, where (`site`), in which `side`, and what it does."""
+
+    operator: str
+    seed: int
+    site: str
+    side: str
+    describe: str
+
+    @property
+    def name(self) -> str:
+        """`<operator>@<seed>`."""
+        return f"{self.operator}@{self.seed}"
+
+
+_ALL = (
+    Operator(
+        name="attention_scale",
+        describe="attention scores x1.1 (state space: C; convolutions: half of the channels)",
+        apply=breaks.scale_attention_scores,
+    ),
+    Operator(
+        name="swapped_query_key",
+        describe="query and key weights exchanged "
+        "(latent attention: key and value; state space: C and B; convolutions: halves of the channels)",
+        apply=breaks.swap_query_and_key,
+    ),
+    Operator(
+        name="dropped_mask",
+        describe="mask input taken as all ones "
+        "(without one: causal or window mask dropped; without any: a patch or frame set to zero)",
+        apply=flow.drop_mask,
+    ),
+    Operator(
+        name="stale_cache",
+        describe="newest cache entry is the one before it (without a cache: one layer's first output is reused)",
+        apply=flow.make_cache_stale,
+    ),
+    Operator(
+        name="transposed_head",
+        describe="heads and head features exchanged before the output projection "
+        "(state space and convolutions: groups of channels)",
+        apply=breaks.transpose_heads,
+    ),
+    Operator(
+        name="position_off_by_one",
+        describe="learned, rotary, computed or convolved positions or linear biases shifted by one "
+        "(without any: a convolution's kernel)",
+        apply=breaks.shift_positions,
+    ),
+    Operator(name="nan_row", describe="last row of the main output is NaN", apply=breaks.put_nan),
+    Operator(name="half_batch", describe="second half of the batch repeats the first", apply=breaks.repeat_half),
+    Operator(name="wrong_precision", describe="outputs rounded to bfloat16 and back", apply=breaks.round_to_bfloat16),
+    Operator(name="frozen_output", describe="first outputs are given back for the same shapes", apply=breaks.freeze),
+)
+
+OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in _ALL}
+"""The ten, in the order of the table."""
+
+_KNOWN = {**OPERATORS, CONTROL: Operator(name=CONTROL, describe="changes nothing", apply=lambda *_: "nowhere")}
+
+
+def parse_mutant(text: str) -> tuple[str, int]:
+    """Operator and seed from `<operator>@<seed>`. Raises `UsageError`."""
+    name, separator, digits = text.partition("@")
+    if name not in _KNOWN:
+        raise UsageError(
+            f"{echo(name)} is no mutation operator",
+            why=f"the operators are {', '.join(OPERATORS)}",
+            fix=did_you_mean(name, _KNOWN),
+        )
+    if not separator or not (digits.isascii() and digits.isdigit()):
+        raise UsageError(f"{echo(text)} names no mutant", why="it is written <operator>@<seed>", fix=f"Try {name}@0.")
+    return name, int(digits)
+
+
+def mutate(model: torch.nn.Module, operator: str, seed: int, anatomy: ModelAnatomy) -> Mutant:
+    """Break `model` in place; the same seed breaks the same place. `anatomy` is that of the unbroken model.
+
+    Raises `ValueError` where the model has no site for the operator.
+    """
+    chosen = _KNOWN[operator]
+    site = chosen.apply(model, random.Random(f"{operator}@{seed}"), anatomy)
+    return Mutant(operator=operator, seed=seed, site=site, side=SIDE, describe=chosen.describe)

@@ -1,0 +1,137 @@
+"""A pytest plug-in that breaks the model under test as it is handed to the backend.
+
+A runner says what to do with each suite in the file that `HWCOMPAT_MUTANTS` names. By hand,
+`HWCOMPAT_MUTANT=<operator>@<seed>` breaks every suite that is run; where neither is set, nothing is touched.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hardware.backends._torch import TorchBackend
+from hardware.backends.base import BaseBackend
+from hardware.backends.factory import get_backend
+from hardware.errors import UsageError
+from hardware.target import Target
+
+from .model_anatomy import ModelAnatomy, change
+from .mutation_operators import mutate, parse_mutant
+from .orders import ORDERS_VARIABLE, Made, Order, read_orders
+
+if TYPE_CHECKING:
+    from hardware.backends.base import Inputs, ModelSubject, Runnable
+
+MUTANT_VARIABLE = "HWCOMPAT_MUTANT"
+
+_KEY = pytest.StashKey["Breaker"]()
+
+
+class Breaker:
+    """Stands before `TorchBackend.load` for one session, and knows whose turn it is."""
+
+    def __init__(self, orders: Mapping[Path, Order], everywhere: Order | None) -> None:
+        self._orders = orders
+        self._everywhere = everywhere
+        self._order = everywhere or Order()
+        self._patch = pytest.MonkeyPatch()
+        self.made: list[Made] = []
+
+    def install(self) -> None:
+        """Break what is loaded from here on, and choose the target."""
+        load = TorchBackend.load
+
+        def broken(backend: TorchBackend, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+            if self._order.mutants:
+                self._break(subject, example_inputs)
+            return load(backend, subject, example_inputs, precision)
+
+        def placed(target: Target | str) -> BaseBackend:
+            return get_backend("cpu" if self._order.on_cpu else target)
+
+        self._patch.setattr(TorchBackend, "load", broken)
+        self._patch.setattr("hardware.testing.model_test.get_backend", placed)
+
+    def undo(self) -> None:
+        """Take it all back."""
+        self._patch.undo()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """The suite whose check begins has its turn."""
+        self._order = self._orders.get(item.path.resolve(), self._everywhere or Order())
+        if self._order.threads:
+            import torch
+
+            torch.set_num_threads(self._order.threads)
+
+    def _break(self, subject: ModelSubject, inputs: Inputs) -> None:
+        made = break_subject(subject, inputs, self._order)
+        self.made.append(made)
+        if self._order.report:
+            Path(self._order.report).write_text(json.dumps(made.to_dict()), encoding="utf-8")
+
+
+def break_subject(subject: ModelSubject, inputs: Inputs, order: Order) -> Made:
+    """Break the model of `subject` in place, as ordered.
+
+    The change is measured on copies, since some breaks remember calls.
+    """
+    clean = copy.deepcopy(subject.model)
+    anatomy = ModelAnatomy(clean, inputs, trains_only=subject.trains_only)
+    refused: dict[str, str] = {}
+    quiet = Made()
+    for text in order.mutants:
+        operator, seed = parse_mutant(text)
+        trial = copy.deepcopy(clean)
+        try:
+            mutant = mutate(trial, operator, seed, anatomy)
+            size = change(clean, trial, inputs, generates=subject.generates, masked_by=subject.masked_by)
+        except ValueError as error:
+            refused[text] = str(error)
+            continue
+        except Exception as error:  # a model of a shape that no operator foresaw may raise anything
+            refused[text] = f"{type(error).__name__}: {error}"
+            continue
+        if size > order.least:
+            mutate(subject.model, operator, seed, anatomy)
+            return Made(mutant=mutant, change=size, refused=refused)
+        refused[text] = f"it moves the outputs by {size:.1e} of their scale, which is not more than {order.least:.0e}"
+        quiet = Made(mutant=mutant, change=size)
+    return Made(mutant=quiet.mutant, change=quiet.change, refused=refused)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Install what the environment asks for. An unknown break is a usage error."""
+    by_hand, file = os.environ.get(MUTANT_VARIABLE), os.environ.get(ORDERS_VARIABLE)
+    if not (by_hand or file):
+        return
+    try:
+        everywhere = Order(mutants=(by_hand,)) if by_hand and parse_mutant(by_hand) else None
+        breaker = Breaker(read_orders(Path(file)) if file else {}, everywhere)
+    except (UsageError, ValueError, OSError) as error:
+        raise pytest.UsageError(f"{MUTANT_VARIABLE if by_hand else ORDERS_VARIABLE}: {error}") from error
+    breaker.install()
+    config.stash[_KEY] = breaker
+    config.pluginmanager.register(breaker)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Take the break back."""
+    breaker = config.stash.get(_KEY, None)
+    if breaker is not None:
+        breaker.undo()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what was broken, or that nothing was."""
+    breaker = config.stash.get(_KEY, None)
+    if breaker is not None:
+        for made in breaker.made or [Made()]:
+            terminalreporter.write_line(f"Mutant: {made}")

@@ -1,0 +1,226 @@
+"""`ProjectFinding` and `ProjectOutcome`: what a run means to a project, as plain records that reports can show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from generators.compatibility.grade import check_reason
+from generators.compatibility.verdict import Words
+from hardware.evidence.record import EDITED, CheckLine, Outcome
+
+from .project_file import AcceptedFailure, Project
+
+_DONE = (Outcome.PASSED, Outcome.SKIPPED)
+
+
+class ProjectFindingKind(StrEnum):
+    """What is said of a cell. A closed set; which kinds break the build is `breaks`."""
+
+    MET = "met"
+    WORSE = "worse"
+    BETTER = "better"
+    NOT_MET = "not_met"
+    FAILED = "failed"
+    ACCEPTED = "accepted"
+    RAN_OUT = "ran_out"
+    PASSES_NOW = "passes_now"
+    NOT_SHOWN = "not_shown"
+    LEFT_OUT = "left_out"
+    NOT_LOCKED = "not_locked"
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the build is broken by it."""
+        return self in _BREAKING
+
+
+_BREAKING = frozenset(
+    {
+        ProjectFindingKind.WORSE,
+        ProjectFindingKind.BETTER,
+        ProjectFindingKind.NOT_MET,
+        ProjectFindingKind.FAILED,
+        ProjectFindingKind.RAN_OUT,
+        ProjectFindingKind.PASSES_NOW,
+        ProjectFindingKind.NOT_SHOWN,
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectFinding:
+    """One thing that a project has to say of a run.
+
+    `message` says what and why, `fix` what to change; `line` is where it stands in the project file (0: nowhere);
+    `quote` is text of the file that the fix speaks of. `checks` and `evidence_ids` name what showed it; `rests`
+    is True if the lock doesn't count while a failure of the cell is accepted.
+    """
+
+    kind: ProjectFindingKind
+    cell: str
+    message: str
+    fix: str = ""
+    line: int = 0
+    quote: str = ""
+    checks: tuple[str, ...] = ()
+    evidence_ids: tuple[str, ...] = ()
+    rests: bool = False
+
+    @classmethod
+    def shown(
+        cls,
+        kind: ProjectFindingKind,
+        cell: str,
+        message: str,
+        fix: str = "",
+        lines: Sequence[CheckLine] = (),
+        **more: Any,
+    ) -> ProjectFinding:
+        """The finding that these results show."""
+        checks = tuple(dict.fromkeys(line.check_name for line in lines))
+        ids = tuple(dict.fromkeys(line.evidence_id for line in lines))
+        return cls(kind=kind, cell=cell, message=message, fix=fix, checks=checks, evidence_ids=ids, **more)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "kind": str(self.kind),
+            "breaks": self.kind.breaks,
+            "cell": self.cell,
+            "message": self.message,
+            "fix": self.fix,
+            "line": self.line or None,
+            "quote": self.quote,
+            "checks": list(self.checks),
+            "evidence_ids": list(self.evidence_ids),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectOutcome:
+    """A run judged by a project file. `accepted` says of lines of evidence, by their ids, why their failure is
+    accepted; what was measured stays what it is."""
+
+    file: str
+    findings: tuple[ProjectFinding, ...]
+    accepted: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """1 where something breaks the build, else 0."""
+        return int(any(finding.kind.breaks for finding in self.findings))
+
+    def over(self, code: int) -> int:
+        """The exit code of a run that ended with `code`: the project decides what a failure (1) means, and nothing
+        else."""
+        return self.exit_code if code == 1 else self.exit_code or code
+
+    def of_kind(self, *kinds: ProjectFindingKind) -> tuple[ProjectFinding, ...]:
+        """The findings of some kinds."""
+        return tuple(finding for finding in self.findings if finding.kind in kinds)
+
+    @property
+    def summary(self) -> str:
+        """`3 met, 1 worse, 1 accepted`: how many findings of each kind there are."""
+        counts = {kind: len(self.of_kind(kind)) for kind in ProjectFindingKind}
+        said = [f"{number} {str(kind).replace('_', ' ')}" for kind, number in counts.items() if number]
+        return ", ".join(said) or "nothing to judge"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "file": self.file,
+            "exit_code": self.exit_code,
+            "summary": self.summary,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def judge_accepted(
+    project: Project,
+    lines: Mapping[str, Sequence[CheckLine]],
+    today: date,
+    left_out: Mapping[str, str],
+    words: Words,
+) -> tuple[list[ProjectFinding], dict[str, str]]:
+    """Hold each accepted failure against the lines of its cell; returns what became of it, and for the lines that are
+    covered, by their ids, why.
+
+    `lines` are those of one run by cell id; `left_out` are cells that the command line left out, with the option.
+    """
+    findings: list[ProjectFinding] = []
+    accepted: dict[str, str] = {}
+    for entry in project.accepted:
+        own = lines.get(entry.cell, ())
+        covered = [line for line in own if entry.covers(line)]
+        finding = _judge(project, entry, own, covered, today, left_out.get(entry.cell, ""), words)
+        if finding is not None:
+            findings.append(finding)
+        if finding is not None and finding.kind is ProjectFindingKind.ACCEPTED:
+            text = f"accepted until {entry.until}: {entry.reason} ({entry.link})"
+            accepted |= {line.evidence_id: text for line in (*covered, *_after(covered, own))}
+    return findings, accepted
+
+
+def _judge(
+    project: Project,
+    entry: AcceptedFailure,
+    own: Sequence[CheckLine],
+    covered: Sequence[CheckLine],
+    today: date,
+    left_out_by: str,
+    words: Words,
+) -> ProjectFinding | None:
+    """None where a failure of another kind took its place: that one breaks the build by itself."""
+    said = partial(ProjectFinding.shown, cell=entry.cell, line=entry.span.first)
+    if covered:
+        shown = shown_by(covered, words)
+        if today > entry.until:
+            message = f"{shown}. It was accepted until {entry.until}, which has passed: {entry.reason}"
+            fix = f"Fix it, or review it and change `until` ({project.name} {entry.span}, {entry.link})."
+            return said(ProjectFindingKind.RAN_OUT, message=message, fix=fix, lines=covered)
+        more = len(_after(covered, own))
+        rest = f", and {more} check(s) after it could not run" if more else ""
+        why = f"accepted until {entry.until}: {entry.reason} ({entry.link})"
+        return said(ProjectFindingKind.ACCEPTED, message=f"{why}. {shown}{rest}", lines=covered)
+    scope = [line for line in own if entry.check in ("", line.check_name)]
+    if _passes(scope):
+        message = f"the accepted failure, {entry.what}, passes now"
+        fix = f"Remove {entry.span} of {project.name}:"
+        return said(ProjectFindingKind.PASSES_NOW, message=message, fix=fix, lines=scope, quote=entry.text)
+    if any(line.outcome.is_failure and not line.substitution_reason for line in scope):
+        return None
+    if left_out_by:
+        return said(ProjectFindingKind.LEFT_OUT, message=f"{entry.what} is not judged: {left_out_by} left it out")
+    became = words(check_reason(scope[0])) if scope else "nothing of it was run"
+    message = f"nothing shows whether the accepted failure, {entry.what}, is still there: {became}"
+    fix = f"Run it where it can run, or remove {entry.span} of {project.name}."
+    return said(ProjectFindingKind.NOT_SHOWN, message=message, fix=fix, lines=scope)
+
+
+def shown_by(lines: Sequence[CheckLine], words: Words) -> str:
+    """What the first of some checks said, and what became of the others; empty without any."""
+    if not lines:
+        return ""
+    others = ", ".join(f"{line.check_name} {str(line.outcome).replace('_', ' ')}" for line in lines[1:])
+    return words(check_reason(lines[0])) + (f"; also {others}" if others else "")
+
+
+def _passes(scope: Sequence[CheckLine]) -> bool:
+    """Whether all that an entry speaks of was done there and nothing failed; an edited suite shows nothing."""
+    done = all(
+        line.outcome in _DONE and not line.substitution_reason and EDITED not in line.conditions for line in scope
+    )
+    return done and any(line.outcome is Outcome.PASSED for line in scope)
+
+
+def _after(covered: Sequence[CheckLine], own: Sequence[CheckLine]) -> list[CheckLine]:
+    """Checks that were never reached because a process broke down in an accepted way."""
+    if not any(line.outcome.is_breakdown for line in covered):
+        return []
+    return [line for line in own if line.outcome is Outcome.NOT_RUN and line.error_type == "not_reached"]

@@ -1,0 +1,159 @@
+"""Judges a run by a project file: the lock of expected levels, accepted failures, and every other failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from types import MappingProxyType
+
+from generators.compatibility.verdict import Basis, Level, Verdict, Words
+from generators.run import JobResult
+from hardware.evidence.record import CheckLine, Outcome
+from hardware.plain_text import one_line
+
+from .project_file import Expectation, Project
+from .project_finding import ProjectFinding, ProjectFindingKind, ProjectOutcome, judge_accepted, shown_by
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRun:
+    """What a run says of one cell. `missing` is why a device that had to be there wasn't; empty where it was.
+
+    The verdict rests on all evidence of the folder, `lines` are the results of this run, which planned `checks`.
+    """
+
+    verdict: Verdict
+    lines: tuple[CheckLine, ...]
+    missing: str = ""
+    checks: tuple[str, ...] = ()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether this run measured the cell's level: each of its checks ran, and on the cell's own target."""
+        ran = {line.check_name for line in self.lines} >= set(self.checks) and not any(
+            line.outcome is Outcome.NOT_RUN or line.substitution_reason for line in self.lines
+        )
+        own = {line.evidence_id for line in self.lines} & set(self.verdict.evidence_ids)
+        known = self.verdict.basis is Basis.MEASURED and self.verdict.level is not Level.UNKNOWN
+        return known and ran and bool(own) and not self.missing
+
+
+def runs_of(result: JobResult, *, allow_fallback: bool) -> dict[str, CellRun]:
+    """A finished run as `judge_project` takes it, by cell id."""
+    return {
+        cell.written.planned.cell.id: CellRun(
+            verdict=cell.verdict,
+            lines=cell.lines,
+            checks=cell.checks,
+            missing=cell.substituted if cell.written.planned.required and not allow_fallback else "",
+        )
+        for cell in result.cells
+    }
+
+
+def judge_project(
+    project: Project,
+    runs: Mapping[str, CellRun],
+    today: date,
+    *,
+    words: Words,
+    left_out: Mapping[str, str] = _NOTHING,
+) -> ProjectOutcome:
+    """What the results of one run, by cell id, mean to the project on the day `today`.
+
+    A cell of the lock has to have exactly its level; what was expected and not shown is not met, unless the command
+    line left it out (`left_out`: the options by cell id). A failure breaks the build unless it is accepted, or its
+    cell has the low level that the lock expects.
+    """
+    lines = {cell: run.lines for cell, run in runs.items()}
+    findings, accepted = judge_accepted(project, lines, today, left_out, words)
+    for cell, run in runs.items():
+        failing = [line for line in run.lines if _fails(line) and line.evidence_id not in accepted]
+        has_accepted = any(line.evidence_id in accepted for line in run.lines)
+        expectation = project.expected.get(cell)
+        if expectation is None:
+            findings += _unlocked(cell, run, failing, words)
+        else:
+            findings.append(_locked(project, expectation, run, failing, has_accepted, words))
+    for cell, expectation in project.expected.items():
+        if cell not in runs:
+            findings.append(_absent(project, expectation, left_out.get(cell, "")))
+    order = list(ProjectFindingKind)
+    return ProjectOutcome(
+        file=project.name,
+        findings=tuple(sorted(findings, key=lambda f: (not f.kind.breaks, order.index(f.kind), f.cell, f.line))),
+        accepted=accepted,
+    )
+
+
+def _fails(line: CheckLine) -> bool:
+    """A failure, or a check that wasn't run although nobody left it out with arguments for pytest."""
+    return line.outcome.is_failure or (line.outcome is Outcome.NOT_RUN and line.error_type != "deselected")
+
+
+def _locked(
+    project: Project,
+    expectation: Expectation,
+    run: CellRun,
+    failing: Sequence[CheckLine],
+    has_accepted: bool,
+    words: Words,
+) -> ProjectFinding:
+    expected, measured = expectation.level, run.verdict.level
+    rank, wanted = measured.rank, expected.rank
+    known = run.is_measured and wanted is not None
+    cause = shown_by(failing, words) or one_line("; ".join(map(words, run.verdict.reasons[:2])))
+    compared = f"expected {expected}, measured {measured}"
+    said = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line, lines=failing)
+    if has_accepted and not failing and (not known or (rank or 0) < (wanted or 0)):
+        return said(
+            ProjectFindingKind.MET,
+            message=f"{compared}; the lock rests while a failure of the cell is accepted",
+            rests=True,
+        )
+    if not known:
+        why = run.missing and f"the device isn't here: {one_line(run.missing)}"
+        if run.verdict.basis is Basis.MEASURED and run.verdict.level is not Level.UNKNOWN and not failing:
+            why = why or "this run didn't measure it; an earlier one did"
+        message = f"expected {expected}, and nothing shows it: {why or cause or 'nothing was measured'}"
+        fix = "Run it where it can run; what was expected and not shown is not met."
+        return said(ProjectFindingKind.NOT_MET, message=message, fix=fix)
+    if rank == wanted:
+        return said(ProjectFindingKind.MET, message=f"{measured}, as expected")
+    if (rank or 0) < (wanted or 0):
+        other = "accept the failure" if failing else f"change line {expectation.line} of {project.name}"
+        return said(ProjectFindingKind.WORSE, message=f"{compared}: {cause}", fix=f"Fix it, or {other}.")
+    fix = f'Change line {expectation.line} of {project.name} to "{expectation.cell}" = "{measured}" '
+    message = f"{compared}: it is better than the lock says"
+    return said(ProjectFindingKind.BETTER, message=message, fix=f"{fix}(--update-expected does it).")
+
+
+def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Words) -> list[ProjectFinding]:
+    measured = str(run.verdict.level)
+    note = ProjectFinding(
+        kind=ProjectFindingKind.NOT_LOCKED,
+        cell=cell,
+        message=f"{measured}, and the lock says nothing of it",
+        fix="" if run.verdict.level is Level.UNKNOWN else "--update-expected adds its line.",
+    )
+    if not failing and not run.missing:
+        return [note]
+    missing = f"the device isn't here: {one_line(run.missing)}" if run.missing else ""
+    message = "; ".join(filter(None, [missing, shown_by(failing, words)]))
+    broken = ProjectFinding.shown(ProjectFindingKind.FAILED, cell, message, lines=failing)
+    return [broken, note]
+
+
+def _absent(project: Project, expectation: Expectation, left_out_by: str) -> ProjectFinding:
+    said = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line)
+    if left_out_by:
+        return said(
+            ProjectFindingKind.LEFT_OUT,
+            message=f"expected {expectation.level}; not judged: {left_out_by} left it out",
+        )
+    fix = f"Add what it names to [[model]], or remove line {expectation.line} of {project.name}."
+    return said(ProjectFindingKind.NOT_MET, message=f"expected {expectation.level}, and it was not run", fix=fix)

@@ -1,0 +1,231 @@
+"""A run of a project: which of its suites are planned, unless the command line says something else, which of them are
+kept, and how its result is judged and locked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from generators.chosen_models import choose_models, tasks_of
+from generators.compatibility.verdict import Words
+from generators.model_profile import profile_of
+from generators.options import Options
+from generators.plan import PlannedSuite
+from generators.run import JobResult, plan_job
+from hardware.cell import Cell
+from hardware.cell_selection import Shard, choose_cells
+from hardware.detect import HardwareInfo
+from hardware.errors import HwCompatError, UsageError, echo
+
+from .lock import levels_to_lock, update_expected
+from .project_file import Project, ProjectModel
+from .project_finding import ProjectOutcome
+from .project_outcome import judge_project, runs_of
+from .project_reader import read_project
+
+_DEPENDS_ON_MACHINE = {"auto", "all"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectRun:
+    """A project with all its suites, and those that patterns and a shard keep. What the command line, `asked`, says
+    beats the file; `names` are the models that it means, none if those of the file.
+
+    `left_by` are the options that the other suites were left out by.
+    """
+
+    project: Project
+    asked: Options
+    names: tuple[str, ...]
+    planned: tuple[PlannedSuite, ...]
+    kept: tuple[PlannedSuite, ...]
+    left_by: str = "--select, --skip or --shard"
+
+    @property
+    def timeouts(self) -> dict[str, float]:
+        """Seconds for a check by cell id, where the file says something."""
+        found = {suite.cell.id: self.project.timeout_for(suite.cell) for suite in self.kept}
+        return {cell: seconds for cell, seconds in found.items() if seconds is not None}
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Cells of the lock and of accepted failures that the command line left out, with the options that did.
+
+        A cell that nobody left out and that isn't planned either is missing: it isn't among these.
+        """
+        cells = [suite.cell for suite in self.planned]
+        ids, kept = {cell.id for cell in cells}, {suite.cell.id for suite in self.kept}
+        named = [*self.project.expected, *(entry.cell for entry in self.project.accepted)]
+        found = {
+            id_: self.left_by if id_ in ids else self._overriding(id_, cells) for id_ in named if id_ not in kept
+        }
+        return {id_: options for id_, options in found.items() if options}
+
+    def _overriding(self, id_: str, planned: Sequence[Cell]) -> str:
+        cell, asked = Cell.parse(id_), self.asked
+        given = {
+            "--model": (self.names, cell.label in {one.label for one in planned}),
+            "--device": (asked.devices, cell.target in {one.target for one in planned}),
+            "--tasks": (asked.tasks, cell.task in {one.task for one in planned}),
+            "--precision": (asked.precisions, cell.precision in {one.precision for one in planned}),
+        }
+        return " and ".join(option for option, (values, is_there) in given.items() if values and not is_there)
+
+    def judge(self, result: JobResult, *, today: date, allow_fallback: bool, words: Words) -> ProjectOutcome:
+        """What the result means to the project on the day `today`."""
+        runs = runs_of(result, allow_fallback=allow_fallback)
+        return judge_project(self.project, runs, today, words=words, left_out=self.left_out)
+
+    def with_lock_of(self, result: JobResult, *, today: date) -> tuple[ProjectRun, tuple[str, ...]]:
+        """Write what was measured into the lock; returns the run under the new file, and what is new in it.
+
+        What wasn't measured, models that ran in place of a missing checkpoint, and cells of which a failure is
+        accepted stay as they are. Raises as `update_expected`.
+        """
+        accepted = self.judge(result, today=today, allow_fallback=False, words=str).accepted
+        stand_ins = {one.written.planned.cell.id for one in result.cells if one.written.planned.profile.stands_in_for}
+        runs = runs_of(result, allow_fallback=False)
+        levels = levels_to_lock({cell: run for cell, run in runs.items() if cell not in stand_ins}, accepted)
+        changes = update_expected(self.project.path, levels)
+        return replace(self, project=read_project(self.project.path)), changes
+
+
+def plan_asked(
+    asked: Options,
+    config: Path,
+    inventory: HardwareInfo,
+    *,
+    read_list: Callable[[], Iterable[str]],
+    on_note: Callable[[str], None] = lambda _text: None,
+) -> ProjectRun:
+    """The run of the project file `config`, under the options of the command line; `on_note` as in `plan_job`.
+
+    `--architectures` without names or a priority narrows the models of the file. Raises as `read_project`,
+    `choose_models` and `plan_run` do.
+    """
+    project = read_project(config)
+    names: tuple[str, ...] = ()
+    if asked.models or asked.priority or asked.architectures:
+        names = choose_models(
+            asked.models or (() if asked.priority else [model.name for model in project.models]),
+            priority=asked.priority,
+            architectures=asked.architectures,
+            read_list=read_list,
+        ).names
+    return plan_run(project, asked, names, inventory, on_note=on_note)
+
+
+def plan_run(
+    project: Project,
+    asked: Options,
+    names: tuple[str, ...],
+    inventory: HardwareInfo,
+    *,
+    on_note: Callable[[str], None] = lambda _text: None,
+) -> ProjectRun:
+    """Plan every suite of the project in the order of the file, and keep those that were asked for. `names` may name
+    models that the file doesn't: they get the file's defaults.
+
+    Raises `UsageError` with all models that can't be planned, for a cell that two entries ask for, and for a pattern
+    that fits no cell; and as `choose_cells` does.
+    """
+    planned: dict[str, tuple[PlannedSuite, ProjectModel]] = {}
+    problems: list[str] = []
+    for model in _models(project, asked, names):
+        try:
+            suites = _suites(project, model, asked, inventory, on_note)
+        except HwCompatError as error:
+            problems.append(_at(model.line, str(error)))
+            continue
+        for suite in suites:
+            _, first = planned.setdefault(suite.cell.id, (suite, model))
+            if first is not model:
+                problems.append(_at(model.line, f"{suite.cell.id} is asked for already in line {first.line}"))
+    every = tuple(suite for suite, _ in planned.values())
+    if not (problems or names or asked.devices or asked.tasks or asked.precisions):
+        problems += _idle_patterns(project, [suite.cell for suite in every])
+    if problems:
+        raise UsageError(f"{project.name} cannot be planned", why="; ".join(text.rstrip(".") for text in problems))
+    shard = Shard.parse(asked.shard) if asked.shard else None
+    kept = choose_cells(tuple(planned), select=asked.select or (), skip=asked.skip or (), shard=shard)
+    left = tuple(suite for suite in every if suite.cell.id in kept)
+    return ProjectRun(project=project, asked=asked, names=names, planned=every, kept=left)
+
+
+def _models(project: Project, asked: Options, names: Collection[str]) -> Iterator[ProjectModel]:
+    known = {model.name for model in project.models}
+    chosen = [model for model in project.models if not names or model.name in names]
+    chosen += [
+        ProjectModel(name=name, targets=project.targets, precisions=project.precisions, line=0)
+        for name in names
+        if name not in known
+    ]
+    for model in chosen:
+        yield replace(
+            model,
+            targets=asked.devices or model.targets,
+            precisions=asked.precisions or model.precisions,
+            tasks=asked.tasks or model.tasks,
+        )
+
+
+def _suites(
+    project: Project, model: ProjectModel, asked: Options, inventory: HardwareInfo, on_note: Callable[[str], None]
+) -> tuple[PlannedSuite, ...]:
+    name = _located(project, model.name) if model.line else model.name
+    profiles = [
+        profile_of(name, task, model.revision, dims=asked.dims, allow_tiny=asked.allow_tiny)
+        for task in tasks_of(name, model.tasks)
+    ]
+    return plan_job(
+        profiles,
+        model.targets,
+        model.precisions,
+        inventory,
+        template_folder=asked.template_dir,
+        tolerance_for=project.tolerance_for,
+        on_note=on_note,
+    )
+
+
+def _located(project: Project, name: str) -> str:
+    """A model's name as it is looked up: a folder of the repository by its path, anything else as it is.
+
+    Raises `UsageError` for a folder that doesn't lie in the repository, wherever a link or the working folder leads.
+    """
+    inside = project.root / name
+    elsewhere = Path.cwd() != project.root and Path(name).exists()
+    if inside.exists() or name.startswith("./"):
+        if not inside.resolve().is_relative_to(project.root):
+            raise UsageError(f"{echo(name)} leads out of the repository", why="models of a project lie inside it")
+        return name if Path.cwd() == project.root else str(inside)
+    if elsewhere:
+        raise UsageError(
+            f"{echo(name)} is not in the repository",
+            why=f"it lies in the working folder, and {project.name} lies elsewhere",
+            fix="Name it with --model instead.",
+        )
+    return name
+
+
+def _idle_patterns(project: Project, cells: Sequence[Cell]) -> list[str]:
+    """A pattern that fits nothing is a mistake, unless which cells there are depends on the machine."""
+    if any(_DEPENDS_ON_MACHINE & set(model.targets) for model in project.models):
+        return []
+    idle = [
+        _at(entry.line, f"the pattern {echo(entry.cells)} of [[timeout]] fits no cell")
+        for entry in project.timeouts
+        if not any(cell.matches(entry.cells) for cell in cells)
+    ]
+    idle += [
+        _at(entry.line, f"the pattern {echo(entry.cells)} of [[tolerance]] fits no cell")
+        for entry in project.tolerances
+        if not any(cell.matches(entry.cells) and entry.precision in ("", cell.precision) for cell in cells)
+    ]
+    return idle
+
+
+def _at(line: int, text: str) -> str:
+    return f"line {line}: {text}" if line else text

@@ -1,0 +1,274 @@
+"""Reads and validates `hwcompat.toml`. All that is wrong with it is told at once, each thing with its line."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.verdict import Level
+from hardware import safe_read
+from hardware.backends.factory import resolve_target
+from hardware.cell import PRECISIONS, Cell
+from hardware.errors import BrokenInput, UsageError, echo
+from hardware.plain_text import one_line
+
+from .project_file import AcceptedFailure, CellTimeout, Expectation, Project, ProjectModel, ProjectTolerance
+from .toml_table import TableProblem, TomlTable, TooManyProblems, positions
+
+SCHEMA = Path(__file__).with_name("schemas") / "hwcompat.json"
+SCHEMA_VERSION = 1
+
+
+_LARGEST_FILE = 1_000_000
+LEVELS = tuple(str(level) for level in Level if level is not Level.UNKNOWN)
+_LONGEST_TIMEOUT_S = 86_400
+_NAME = re.compile(r"[A-Za-z0-9][\w.@+-]{0,95}(/[\w][\w.@+-]{0,95})*", re.ASCII)
+_REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,95}", re.ASCII)
+_ERROR_TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_LINK = re.compile(r"https?://[^\s<>\"]+")
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    """The published JSON Schema of the project file."""
+    loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return loaded
+
+
+def read_project(path: Path) -> Project:
+    """The project that a file describes.
+
+    Raises `BrokenInput` where it can't be read or isn't TOML, `UsageError` with all that is wrong in it.
+    """
+    return parse_project(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """The text of a project file. Raises `BrokenInput`."""
+    try:
+        if not path.is_file():
+            raise BrokenInput(
+                f"the project file {echo(str(path))} cannot be read",
+                why="there is no such file" if not path.exists() else "it is no file",
+                fix="Name it with --config FILE.",
+            )
+        return safe_read.read_text(path, longest=_LARGEST_FILE)
+    except (OSError, ValueError) as error:
+        why = safe_read.reason_of(error)
+        raise BrokenInput(f"the project file {echo(str(path))} cannot be read", why=why) from error
+
+
+def parse_project(text: str, path: Path) -> Project:
+    """The project that a text describes; `path` is the file that holds it. Raises as `read_project` does."""
+    try:
+        values = safe_read.parsed_toml(text)
+        spans = positions(text)
+    except ValueError as error:
+        why = one_line(str(error))
+        raise BrokenInput(f"{echo(path.name)} is not TOML", why=why, fix="See docs/PROJECT_FILE.md.") from error
+    problems: list[TableProblem] = []
+    try:
+        project = _project(TomlTable(values, (), spans, problems), path, text.splitlines())
+    except TooManyProblems:
+        project = None
+    if problems or project is None:
+        problems.sort(key=lambda problem: problem.line)
+        count = f"more than {len(problems)} problems" if project is None else f"{len(problems)} problems"
+        count = "1 problem" if count == "1 problems" else count
+        listed = "; ".join(str(problem).rstrip(".") for problem in problems)
+        raise UsageError(f"{path.name} has {count}", why=listed)
+    return project
+
+
+def _project(top: TomlTable, path: Path, lines: list[str]) -> Project:
+    top.only(tuple(schema()["properties"]))
+    version = top.values.get("schema_version")
+    if version is None:
+        top.problem("", "schema_version is missing", f"Begin with: schema_version = {SCHEMA_VERSION}.")
+    elif isinstance(version, bool) or version != SCHEMA_VERSION:
+        top.problem(
+            "schema_version", f"schema_version {version!r} is not known", f"This version reads {SCHEMA_VERSION}."
+        )
+    defaults = _checked(top.inside("defaults"))
+    targets = targets_of(defaults) or ("auto",)
+    precisions = precisions_of(defaults) or ("float32",)
+    models = [model_of(table, targets, precisions) for table in top.each("model")]
+    timeouts = [timeout_of(table) for table in top.each("timeout")]
+    tolerances = [tolerance_of(table) for table in top.each("tolerance")]
+    if not top.values.get("model"):
+        top.problem("", "no model is named", 'For example: [[model]] name = "bert".')
+    accepted: dict[tuple[str, str, str], AcceptedFailure] = {}
+    for table in top.each("accepted_failure"):
+        if (one := accepted_of(table, lines)) is not None:
+            before = accepted.setdefault((one.cell, one.check, one.error_type), one)
+            if before is not one:
+                table.problem("", f"{one.what} is accepted twice, first in {before.span}")
+    return Project(
+        path=path,
+        models=tuple(one for one in models if one),
+        targets=targets,
+        precisions=precisions,
+        expected=expected_of(top.inside("expected")),
+        timeout_s=seconds_of(defaults, "timeout"),
+        timeouts=tuple(one for one in timeouts if one),
+        tolerances=tuple(one for one in tolerances if one),
+        accepted=tuple(accepted.values()),
+    )
+
+
+def _checked(table: TomlTable) -> TomlTable:
+    """The table, after each key that the schema doesn't know was noted, and each that it asks for and isn't there."""
+    part = schema()["properties"][table.place[0]]
+    part = part.get("items", part)
+    table.only(tuple(part["properties"]))
+    table.required(part.get("required", ()))
+    return table
+
+
+def targets_of(table: TomlTable) -> tuple[str, ...] | None:
+    """The targets of a table, in the names of their runtimes; `auto` and `all` stay for when it is planned."""
+    words = ("auto", "all")
+    return table.parsed("targets", lambda text: text if text in words else resolve_target(text))
+
+
+def precisions_of(table: TomlTable) -> tuple[str, ...] | None:
+    """The precisions of a table."""
+    return table.words("precisions", PRECISIONS, "a precision")
+
+
+def model_of(table: TomlTable, targets: tuple[str, ...], precisions: tuple[str, ...]) -> ProjectModel | None:
+    """One [[model]]; `targets` and `precisions` are the file's defaults."""
+    from generators.models.catalog import task_entries
+
+    _checked(table)
+    name, revision = table.text("name"), table.text("revision")
+    if name is not None and (not _NAME.fullmatch(name.removeprefix("./")) or ".." in name):
+        table.problem(
+            "name",
+            f"{echo(name)} cannot be a model of a project file: a model type, a Hub id, or a folder inside the "
+            "repository is wanted, and never code or a path that leads elsewhere",
+        )
+        name = None
+    if revision is not None and not _REVISION.fullmatch(revision):
+        table.problem("revision", f"{echo(revision)} is not a revision: a branch, a tag or a commit is wanted")
+    if revision is not None and name is not None and "/" not in name:
+        table.problem("revision", f"{echo(name)} is a model type, and only a Hub id has revisions")
+    tasks = table.words("tasks", sorted({entry.task for entry in task_entries()}), "a task")
+    own_targets, own_precisions = targets_of(table), precisions_of(table)
+    if name is None:
+        return None
+    return ProjectModel(
+        name=name,
+        revision=revision or "",
+        tasks=tasks or (),
+        targets=own_targets or targets,
+        precisions=own_precisions or precisions,
+        line=table.span().first,
+    )
+
+
+def seconds_of(table: TomlTable, field: str) -> float | None:
+    """A time for one check."""
+    seconds = table.number(field)
+    if seconds is not None and not 0.1 <= seconds <= _LONGEST_TIMEOUT_S:
+        table.problem(field, f"{field} = {seconds:g} is refused: 0.1 to {_LONGEST_TIMEOUT_S} seconds can be given")
+    return seconds
+
+
+def timeout_of(table: TomlTable) -> CellTimeout | None:
+    """One [[timeout]]."""
+    _checked(table)
+    cells, seconds = table.text("cells"), seconds_of(table, "seconds")
+    if cells is None or seconds is None:
+        return None
+    return CellTimeout(cells=cells, seconds=seconds, line=table.span().first)
+
+
+def tolerance_of(table: TomlTable) -> ProjectTolerance | None:
+    """One [[tolerance]]; a limit that would hide everything is refused."""
+    from hardware.testing.tolerances import too_wide
+
+    _checked(table)
+    cells, reason, limit = table.text("cells"), table.text("reason"), table.number("limit")
+    precision = table.text("precision")
+    if precision is not None:
+        table.one_of("precision", precision, PRECISIONS, "a precision")
+    if limit is not None and limit >= too_wide():
+        table.problem(
+            "limit",
+            f"limit = {limit:g} is refused: from {too_wide():g} of the output's scale on, a model with its attention "
+            "doubled might pass, so that such a limit would hide everything",
+        )
+    if cells is None or reason is None or limit is None:
+        return None
+    return ProjectTolerance(
+        cells=cells, precision=precision or "", limit=limit, reason=reason, line=table.span().first
+    )
+
+
+def _cell_id(table: TomlTable, field: str, text: str) -> str | None:
+    """The id of an exact cell on a known target, in its own spelling."""
+
+    def parse() -> str:
+        cell = Cell.parse(text)
+        written = replace(cell, target=resolve_target(str(cell.target))).id
+        if written != text:
+            raise UsageError(f"{echo(text)} is not how this cell is written", fix=f"Write {written}.")
+        return written
+
+    if any(sign in text for sign in "*?["):
+        table.problem(field, f"{echo(text)} is a pattern, and one exact cell is wanted, written out")
+        return None
+    return table.tried(field, parse)
+
+
+def expected_of(table: TomlTable) -> dict[str, Expectation]:
+    """The levels of [expected] by cell."""
+    found: dict[str, Expectation] = {}
+    for cell, level in table.values.items():
+        known = _cell_id(table, cell, cell)
+        if not isinstance(level, str):
+            table.problem(cell, f'the level of {cell} has to be a text, such as "high"')
+        elif level == Level.UNKNOWN:
+            table.problem(cell, "unknown cannot be expected: nothing was measured then", "Leave the line out.")
+        elif table.one_of(cell, "unsupported" if level == "none" else level, LEVELS, "a level") and known:
+            found[known] = Expectation(cell=known, level=Level(level), line=table.span(cell).first)
+    return found
+
+
+def accepted_of(table: TomlTable, lines: list[str]) -> AcceptedFailure | None:
+    """One [[accepted_failure]]; `lines` are those of the file."""
+    from hardware.testing.checks import all_checks
+
+    _checked(table)
+    cell, check, error_type = table.text("cell"), table.text("check"), table.text("error_type")
+    reason, link, until = table.text("reason"), table.text("link"), table.day("until")
+    if cell is not None:
+        cell = _cell_id(table, "cell", cell)
+    if "check" not in table.values and "error_type" not in table.values:
+        table.problem(
+            "", "[[accepted_failure]] names neither check nor error_type, so that it would hide every other failure"
+        )
+    if check is not None:
+        table.one_of("check", check, [known.name for known in all_checks()], "a check")
+    if error_type is not None and not _ERROR_TYPE.fullmatch(error_type):
+        table.problem("error_type", f"{echo(error_type)} is not an error type, such as numerical_mismatch")
+    if link is not None and not _LINK.fullmatch(link):
+        table.problem("link", f"{echo(link)} is not a link: https://… to where the failure is followed up")
+    if cell is None or reason is None or link is None or until is None:
+        return None
+    span = table.span()
+    return AcceptedFailure(
+        cell=cell,
+        check=check or "",
+        error_type=error_type or "",
+        reason=reason,
+        link=link,
+        until=until,
+        span=span,
+        text="\n".join(lines[span.first - 1 : span.last]),
+    )

@@ -1,0 +1,300 @@
+"""Reads one table of the project file field by field: what is wrong is noted with its line, and reading goes on.
+
+`tomllib` gives values without places: `positions` finds where each table and key of a TOML text stands. It has read
+the text before, so that only valid TOML comes here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from hardware.errors import HwCompatError, did_you_mean, echo
+
+MOST_PROBLEMS = 50
+"""So many are told of one file. Nobody reads more at once, and looking for what a word may mean takes time."""
+
+_LONGEST_TEXT = 500
+_KINDS = {
+    "str": "this text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "list": "this list",
+    "dict": "a table",
+}
+Place = tuple[str | int, ...]
+"""Keys from the top to a value; a table of an array of tables is named by its number from 0."""
+_TOKEN = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}'  # strings first, so that what looks like syntax inside them isn't taken for it
+    r"|'''.*?'{3,5}"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'"
+    r"|\#[^\n]*"
+    r"|[\n=\[\]{}]"
+    r"|[^\s=\"'\#\[\]{}]+"
+    r"|\s",
+    re.DOTALL,
+)
+_DEEPER, _HIGHER = "[{", "]}"
+
+
+class TooManyProblems(Exception):
+    """So much is wrong with a file that the rest isn't looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableProblem:
+    """One thing that is wrong; `line` is 0 where it concerns the file as a whole."""
+
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}" if self.line else self.text
+
+
+class TomlTable:
+    """One table, with where it stands. Every `…` of a field gives a value that can be used, or None and a problem."""
+
+    def __init__(
+        self, values: Mapping[str, Any], place: Place, spans: Mapping[Place, LineSpan], problems: list[TableProblem]
+    ) -> None:
+        self.values = values
+        self.place = place
+        self._spans = spans
+        self._problems = problems
+
+    def inside(self, name: str) -> TomlTable:
+        """The table [name] in it, an empty one where there is none."""
+        value = self.values.get(name, {})
+        if not isinstance(value, dict):
+            self.problem(name, f"{name} has to be a table, [{name}]")
+            value = {}
+        return TomlTable(value, (*self.place, name), self._spans, self._problems)
+
+    def each(self, name: str) -> list[TomlTable]:
+        """The tables [[name]] in it."""
+        value = self.values.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            self.problem(name, f"{name} has to be a list of tables, each under [[{name}]]")
+            value = []
+        return [
+            TomlTable(item, (*self.place, name, at), self._spans, self._problems) for at, item in enumerate(value)
+        ]
+
+    @property
+    def name(self) -> str:
+        """`[[model]]`, `[expected]`, or `the file`."""
+        if not self.place:
+            return "the file"
+        return f"[[{self.place[0]}]]" if len(self.place) > 1 else f"[{self.place[0]}]"
+
+    def span(self, field: str = "") -> LineSpan:
+        """The lines of a field, or of the table."""
+        found = span_of(self._spans, (*self.place, field) if field else self.place)
+        return found or LineSpan(first=0, last=0)
+
+    def problem(self, field: str, text: str, fix: str = "") -> None:
+        """Note what is wrong with a field (`""` for the table itself). Raises `TooManyProblems`."""
+        if len(self._problems) >= MOST_PROBLEMS:
+            raise TooManyProblems
+        self._problems.append(TableProblem(line=self.span(field).first, text=f"{text}. {fix}" if fix else text))
+
+    def only(self, known: Sequence[str]) -> None:
+        """Note each key that isn't one of `known`."""
+        for key in self.values:
+            if key not in known:
+                hint = did_you_mean(key, known) or f"Known: {', '.join(known)}."
+                self.problem(key, f"{self.name} has no key {echo(key)}", hint)
+
+    def required(self, fields: Iterable[str]) -> None:
+        """Note each field that is missing."""
+        for field in fields:
+            if field not in self.values:
+                self.problem("", f"{self.name} lacks {field}, which is required")
+
+    def text(self, field: str) -> str | None:
+        """One printable line of text that isn't empty."""
+        value = self.values.get(field)
+        if field not in self.values:
+            return None
+        if not isinstance(value, str):
+            self._wrong(field, "a text")
+            return None
+        if not value.strip() or not value.isprintable() or len(value) > _LONGEST_TEXT:
+            self._wrong(field, f"one line of text, printable, of 1 to {_LONGEST_TEXT} characters")
+            return None
+        return value.strip()
+
+    def texts(self, field: str) -> tuple[str, ...] | None:
+        """A list of texts, each once, at least one."""
+        value = self.values.get(field)
+        if field not in self.values:
+            return None
+        if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+            self._wrong(field, f'a list of texts, such as {field} = ["…"]')
+            return None
+        twice = min((item for item, number in Counter(value).items() if number > 1), default=None)
+        if twice is not None:
+            self.problem(field, f"{field} names {echo(twice)} twice")
+        return tuple(dict.fromkeys(value))
+
+    def words(self, field: str, known: Sequence[str], noun: str) -> tuple[str, ...] | None:
+        """A list of words out of `known`."""
+        return self._each(field, lambda text: text if self.one_of(field, text, known, noun) else None)
+
+    def parsed(self, field: str, parse: Callable[[str], object]) -> tuple[str, ...] | None:
+        """A list of texts that `parse` turns into the text to keep; its errors are problems."""
+        return self._each(field, lambda text: self.tried(field, lambda: str(parse(text))))
+
+    def _each(self, field: str, check: Callable[[str], str | None]) -> tuple[str, ...] | None:
+        found = [check(text) for text in self.texts(field) or ()]
+        return tuple(text for text in found if text is not None) or None
+
+    def tried(self, field: str, parse: Callable[[], str]) -> str | None:
+        """What `parse` returns; an error for users becomes a problem of the field."""
+        try:
+            return parse()
+        except HwCompatError as error:
+            self.problem(field, str(error).rstrip("."))
+            return None
+
+    def one_of(self, field: str, text: str, known: Sequence[str], noun: str) -> bool:
+        """Whether `text` is one of `known`; notes it where it isn't."""
+        if text not in known:
+            self.problem(
+                field, f"{echo(text)} is not {noun}", did_you_mean(text, known) or f"Known: {', '.join(known)}."
+            )
+        return text in known
+
+    def number(self, field: str) -> float | None:
+        """A finite number above 0."""
+        value = self.values.get(field)
+        if field not in self.values:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self._wrong(field, "a number")
+            return None
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number) or number <= 0:
+            self.problem(field, f"{field} = {number} is refused: a finite number above 0 is wanted")
+            return None
+        return number
+
+    def day(self, field: str) -> date | None:
+        """A date without a time."""
+        value = self.values.get(field)
+        if field not in self.values:
+            return None
+        if isinstance(value, datetime) or not isinstance(value, date):
+            self._wrong(field, f"a date without quotes and without a time, such as {field} = 2027-03-31")
+            return None
+        return value
+
+    def _wrong(self, field: str, wanted: str) -> None:
+        kind = type(self.values[field]).__name__
+        self.problem(field, f"{field} has to be {wanted}, not {_KINDS.get(kind, kind)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineSpan:
+    """The first and the last line of something, counted from 1."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"line {self.first}" if self.first == self.last else f"lines {self.first}-{self.last}"
+
+
+def positions(text: str) -> dict[Place, LineSpan]:
+    """The lines of each table, with all its keys, and of each key with its value. Inline tables count as values."""
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    found: dict[Place, LineSpan] = {}
+    counts: dict[Place, int] = {}
+    table: Place = ()
+    for first, last, statement in _statements(text):
+        lines = LineSpan(first=bisect_right(starts, first), last=bisect_right(starts, last - 1))
+        if statement.startswith("["):
+            table = _table(statement, counts)
+            found[table] = lines
+        else:
+            key = _keys(f"{_left_of_equals(statement)} = 0")
+            for length in range(1, len(key) + 1):
+                _extend(found, (*table, *key[:length]), lines)
+            for length in range(1, len(table) + 1):
+                _extend(found, table[:length], lines)
+    return found
+
+
+def span_of(found: Mapping[Place, LineSpan], place: Place) -> LineSpan | None:
+    """The lines of what stands at `place`, or of the nearest thing around it; None for the whole text."""
+    for length in range(len(place), 0, -1):
+        if place[:length] in found:
+            return found[place[:length]]
+    return None
+
+
+def _extend(found: dict[Place, LineSpan], place: Place, lines: LineSpan) -> None:
+    before = found.get(place)
+    found[place] = LineSpan(first=before.first if before else lines.first, last=lines.last)
+
+
+def _statements(text: str) -> Iterator[tuple[int, int, str]]:
+    """Headers and key-value pairs: where each begins and ends, and its text without comments after it."""
+    start, end, depth = -1, 0, 0
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        if token == "\n" and depth == 0:
+            if start >= 0:
+                yield start, end, text[start:end]
+            start = -1
+        elif not token.isspace() and not token.startswith("#"):
+            start, end = (match.start() if start < 0 else start), match.end()
+            depth += (token in _DEEPER) - (token in _HIGHER)
+    if start >= 0:
+        yield start, end, text[start:end]
+
+
+def _table(header: str, counts: dict[Place, int]) -> Place:
+    """The place that a header opens; a name inside an array of tables belongs to the array's last table."""
+    keys = _keys(header)
+    place: Place = ()
+    for number, key in enumerate(keys):
+        place = (*place, key)
+        if number == len(keys) - 1 and header.startswith("[["):
+            counts[place] = counts.get(place, 0) + 1
+        if place in counts:
+            place = (*place, counts[place] - 1)
+    return place
+
+
+def _keys(statement: str) -> tuple[str, ...]:
+    """The keys that a header or `a.b = 0` names, with their quotes and escapes taken away."""
+    value: object = tomllib.loads(statement)
+    keys: list[str] = []
+    while isinstance(value, dict | list) and value:
+        if isinstance(value, dict):
+            key, value = next(iter(value.items()))
+            keys.append(key)
+        else:
+            value = value[0]
+    return tuple(keys)
+
+
+def _left_of_equals(statement: str) -> str:
+    for match in _TOKEN.finditer(statement):
+        if match.group() == "=":
+            return statement[: match.start()]
+    return statement

@@ -1,0 +1,213 @@
+"""Builds a model of a library from its class and plain arguments, asks which norms add 1, and says whether anybody
+could build a type here. Imports that library."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import importlib.util
+import inspect
+import io
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from generators.models.catalog import load_catalog
+from generators.models.model_libraries import LIBRARY, catalog_of, lacking
+from generators.models.recipe import Recipe
+from generators.models.recipe_store import Obstacle, Refusal
+from hardware.errors import ModelError, echo
+from hardware.testing.seeded_weights import fill, without_numbers
+
+from .config_scopes import declared_parts, readable
+
+if TYPE_CHECKING:
+    import torch
+
+_LONGEST = 300
+_NAME = re.compile(r"NameError: name '(\w+)' is not defined")
+_LACKING = re.compile(r"(?:requires the|needs|No module named) '?(\w+)")
+"""How the library, Python and we name the package that is missing."""
+_OF_META = ("meta tensor", "meta device", "Meta", "FakeTensor", "aten::_local_scalar_dense", "data_ptr")
+"""Words of errors that say nothing of a class, only that it was built without memory."""
+
+
+def class_of(name: str, library: str = "transformers") -> Any:
+    """A class of a library by its name. Raises `ModelError`."""
+    module = importlib.import_module(library)
+    found = getattr(module, name, None)
+    if found is None:
+        raise ModelError(f"{echo(name)} is not a class of {library} {module.__version__}")
+    return found
+
+
+def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> torch.nn.Module:
+    """The float32 model with these constructor arguments, on CPU, in evaluation mode, weights as the library
+    sets them; one of diffusers where there is no configuration class. Raises `ModelError` with the constructor's own
+    reason."""
+    try:
+        if not config_class:
+            return cast("torch.nn.Module", class_of(model_class, LIBRARY)(**copy.deepcopy(dict(config))).eval())
+        # A copy, because a configuration that is composed of others takes theirs apart.
+        model = class_of(model_class)(class_of(config_class)(**copy.deepcopy(dict(config))))
+    except ModelError:
+        raise
+    except Exception as error:  # whatever a constructor raises, it is the reason why the type has no model
+        raise ModelError(f"{model_class} cannot be built", why=f"{type(error).__name__}: {line_of(error)}") from error
+    readable(model.config)
+    return cast("torch.nn.Module", model.eval())
+
+
+def filled_model(recipe: Recipe) -> torch.nn.Module:
+    """The tiny model of a recipe with its seeded test weights. Raises `ModelError`."""
+    made = build(recipe.config_class, recipe.model_class, recipe.config).float()  # OneFormer makes itself in float64
+    return cast("torch.nn.Module", fill(made, gain=recipe.gain or 1.0, zero_centered=recipe.zero_centered))
+
+
+def line_of(error: BaseException) -> str:
+    """The text of an error in one line, shortened."""
+    return " ".join(str(error).split())[:300]
+
+
+def part_of(config_class: str, model_class: str) -> tuple[str, str]:
+    """The part of a configuration that a class is built with alone, by its attribute and class, where it takes no
+    whole one: Emu3's text model. Two empty strings otherwise."""
+    made = class_of(model_class)
+    annotated = inspect.signature(made.__init__).parameters.get("config")
+    taken = (getattr(made, "config_class", None), getattr(annotated, "annotation", None))
+    names = [one if isinstance(one, str) else getattr(one, "__name__", "") for one in taken]
+    if config_class in names[1:] or (names[0] == config_class and not names[1]):
+        return "", ""
+    parts = declared_parts(class_of(config_class))
+    return next(((attribute, part.__name__) for attribute, part in parts.items() if part.__name__ in names), ("", ""))
+
+
+def configured_type(model_type: str, model_class: str) -> str:
+    """The type whose configuration a class is built with: its own, where it is mapped for several.
+
+    SAM 2 on an image is mapped for checkpoints of SAM 2 on videos, too, whose configuration it can only read.
+    """
+    catalog = load_catalog()
+    own = getattr(getattr(class_of(model_class), "config_class", None), "__name__", "")
+    types = [one for one in catalog.types_of_class(model_class) if catalog.config_class(one) == own]
+    return model_type if model_type in types or not types else types[0]
+
+
+def zero_centered_weights(model: torch.nn.Module) -> tuple[str, ...]:
+    """Names of the weights of root mean square normalizations to which the code adds 1 (Gemma, Qwen3-Next).
+
+    The number of a layer is written as `*` if all layers are alike. `model` is left as it is.
+    """
+    import torch
+
+    with torch.no_grad():
+        adding = {
+            f"{name}.weight"
+            for name, module in model.named_modules()
+            if "RMSNorm" in type(module).__name__ and getattr(module, "weight", None) is not None
+            if _passes_at_zero(module)
+        }
+    others = {
+        without_numbers(name) for name, _ in model.named_parameters(remove_duplicate=False) if name not in adding
+    }
+    return tuple(sorted({name if (short := without_numbers(name)) in others else short for name in adding}))
+
+
+def _passes_at_zero(norm: Any) -> bool:
+    """Whether a normalization lets anything through where its weight is 0."""
+    import torch
+
+    kept = norm.weight.detach().clone()
+    try:
+        norm.weight.zero_()
+        return bool(norm(torch.ones(1, *kept.shape, dtype=kept.dtype)).any())
+    except Exception:  # it takes something besides, such as a gate: what it does without isn't known
+        return False
+    finally:
+        norm.weight.copy_(kept)
+
+
+def obstacle_of(model_type: str, failure: str) -> Refusal:
+    """Why a type has no recipe, after its derivation ended with `failure`. Imports transformers; allocates nothing.
+
+    Only what its own class does on its own untouched defaults takes a type out of those that can be built.
+    """
+    obstacle, reason = _found(model_type) or _undefined(failure) or (Obstacle.NOT_DERIVED, failure)
+    lacking_package = _LACKING.search(reason) if obstacle is Obstacle.MISSING_DEPENDENCY else None
+    return Refusal(
+        model_type=model_type,
+        obstacle=obstacle,
+        reason=" ".join(reason.split())[:_LONGEST],
+        package=lacking_package[1] if lacking_package else "",
+    )
+
+
+def _found(model_type: str) -> tuple[Obstacle, str] | None:
+    catalog = catalog_of(model_type)
+    tasks = catalog.tasks_of(model_type)
+    if not tasks:
+        return Obstacle.NO_CLASS, f"no auto mapping of {catalog.library} names a class for it"
+    if reason := lacking(catalog.library):
+        return Obstacle.MISSING_DEPENDENCY, reason
+    if not catalog.config_class(model_type):
+        return _of_diffusers(tasks[0].model_class)
+    import transformers
+
+    model_name = tasks[0].model_class
+    try:
+        model_class = getattr(transformers, model_name)
+        config_class = getattr(transformers, catalog.config_class(configured_type(model_type, model_name)))
+    except ImportError as error:
+        return Obstacle.MISSING_DEPENDENCY, str(error)
+    except Exception as error:  # transformers wraps whatever a module raises when it is imported
+        return Obstacle.DEFAULTS_FAIL, f"importing {model_name} fails: {error}"
+    if not _has_forward(model_class):
+        return Obstacle.NO_CLASS, f"{model_name} has no forward"
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        return _built(config_class, model_class)
+
+
+def _undefined(failure: str) -> tuple[Obstacle, str] | None:
+    """A package that modelling code takes for granted: it imports it where it is installed, and calls it anyway."""
+    from transformers.utils import import_utils
+
+    name = next(iter(_NAME.findall(failure)), "")
+    if not hasattr(import_utils, f"is_{name}_available") or importlib.util.find_spec(name) is not None:
+        return None
+    return Obstacle.MISSING_DEPENDENCY, f"its forward pass needs {name}, which isn't installed: {failure}"
+
+
+def _of_diffusers(model_name: str) -> tuple[Obstacle, str] | None:
+    """What keeps anybody from taking a part of a pipeline by its name. Its defaults aren't tried: those of several
+    parts are no model, because every checkpoint says what they leave open."""
+    try:
+        found = hasattr(importlib.import_module(LIBRARY), model_name)
+        return None if found else (Obstacle.NO_CLASS, f"diffusers has no {model_name}")
+    except ImportError as error:
+        return Obstacle.MISSING_DEPENDENCY, str(error)
+
+
+def _has_forward(model_class: Any) -> bool:
+    import torch
+
+    return getattr(model_class, "forward", None) is not torch.nn.Module.forward
+
+
+def _built(config_class: Any, model_class: Any) -> tuple[Obstacle, str] | None:
+    import torch
+
+    called = f"{config_class.__name__}()"
+    try:
+        config = config_class()
+        called = f"{model_class.__name__}({called})"
+        with torch.device("meta"):
+            model_class(config)
+    except ImportError as error:
+        return Obstacle.MISSING_DEPENDENCY, str(error)
+    except Exception as error:  # whatever a constructor raises on its own defaults, nobody can build it as it comes
+        text = f"{type(error).__name__}: {error}"
+        if any(word in text for word in _OF_META):
+            return None
+        return Obstacle.DEFAULTS_FAIL, f"{called} fails with {text}"
+    return None

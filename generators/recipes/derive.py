@@ -1,0 +1,341 @@
+"""Derivation of recipes: builds a model, finds its inputs, and measures it. Imports transformers."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from generators.models.architectures import UNKNOWN
+from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
+from generators.models.checkpoint import Checkpoint, largest_token, read_checkpoint
+from generators.models.classifier import Classification, classify_folder, classify_type
+from generators.models.inputs import make_inputs, other_draws
+from generators.models.model_libraries import LIBRARY as DIFFUSERS
+from generators.models.model_libraries import catalog_of, denoised, installed_diffusers, require
+from generators.models.recipe import HERE, Recipe
+from generators.models.recipe_store import load_recipe, shipped_recipes
+from hardware.checkpoint_config import hash_of_config
+from hardware.compare import ReferenceNotFinite
+from hardware.errors import ModelError, echo
+from hardware.testing.checkpoints import open_model
+from hardware.testing.reference import as_reference, float64_outputs, gradient_summary
+from hardware.testing.seeded_weights import BETWEEN, GAINS, fill
+from hardware.testing.widened_weights import copy_over
+
+from . import measurements
+from .build_model import build, class_of, configured_type, filled_model, part_of, zero_centered_weights
+from .config_scopes import children, overrides
+from .diffusion import tiny_arguments
+from .probe import SEED, Measured, generates, left_out, lost_gradients, measured, run_whole
+from .tiny import head_arguments, tiny_configs
+
+_AGREES = 1e-6
+_CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError, IndexError)
+_NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
+
+
+def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
+    decoding = generates(model, entry, what.model_type)
+    reached, used_cache = run_whole(model, found, decoding)
+    gradients, norm = gradient_summary(
+        as_reference(copy_over(model)), found.inputs, found.masked_by, training=found.trains_only
+    )
+    return Recipe(
+        model_type=what.model_type,
+        transformers_version=installed_version(),
+        diffusers_version=installed_diffusers() if what.architecture == "diffusion" else "",
+        family=what.family,
+        architecture=what.architecture,
+        traits=what.traits,
+        task=entry.task,
+        config_class="" if what.architecture == "diffusion" else type(model.config).__name__,
+        model_class=type(model).__name__,
+        config_children={name: type(c).__name__ for name, c in children(model.config).items()},
+        config_hash=hash_of_config(given["config"]),
+        inputs=found.specs,
+        parameters=sum(p.numel() for p in model.parameters()),
+        operators=measurements.operators_of(model, found.inputs),
+        outputs=found.outputs,
+        masked_by=found.masked_by,
+        mask_input=found.mask_input,
+        generate=decoding,
+        gradients=gradients,
+        gradient_norm=float(f"{norm:.10g}"),
+        trains_only=found.trains_only,
+        recorded=found.recorded(_origin(what.model_type)),
+        sensitivity=found.sensitivity,
+        without_cache=not used_cache,
+        left_out=left_out(model, found, reached, overrides(denoised(what.model_type, entry.task), entry.task)),
+        **given,
+    )
+
+
+def _filled(
+    config_class: str, model_class: str, config: Mapping[str, Any], gain: float
+) -> tuple[Any, tuple[str, ...]]:
+    """A new model with its seeded test weights, and which of its norms add 1."""
+    model = build(config_class, model_class, config)
+    centered = zero_centered_weights(model)
+    return fill(model, gain=gain, zero_centered=centered), centered
+
+
+def _origin(model_type: str) -> str:
+    """What vouches for numbers that are recorded here: a shipped recipe of the type that they agree with.
+
+    Loud weights depend on names alone, so that the numbers of another version can be computed again; where the
+    installed modelling code gives others, or none are shipped, nothing but this installation stands behind it.
+    """
+    for recipe in shipped_recipes(model_type):
+        try:
+            model = as_reference(filled_model(recipe))
+            inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
+            output = float64_outputs(model, inputs)[recipe.recorded["output"]]
+            there = [float(output[tuple(place)]) for place in recipe.recorded["positions"]]
+        except (ModelError, *_CANNOT_RUN):  # another version's class or argument is gone: then it vouches for nothing
+            continue
+        apart = max(abs(a - b) for a, b in zip(there, recipe.recorded["values"], strict=True))
+        if apart / recipe.recorded["scale"] < _AGREES:
+            return f"agrees with the recipe for {recipe.transformers_version}"
+    return HERE
+
+
+def _unheard(model: Any, found: Measured) -> list[str]:
+    others = make_inputs(found.specs, SEED + 1, found.lengths)
+    return measurements.unheard(model, found.inputs, others, found.reference, found.masked_by, found.specs)
+
+
+def _unsteady(model: Any, found: Measured) -> list[str]:
+    draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in other_draws(found.lengths)]
+    return measurements.unsteady(model, [found.inputs, *draws], found.masked_by, found.mask_input)
+
+
+def _best(
+    config: Mapping[str, Any], config_class: str, chosen: TaskClass, what: Classification, likely: float | None
+) -> tuple[float, Measured] | list[str]:
+    """The `likely` gain, where it leaves nothing to wish for; else the loudest of all, or why none is accepted."""
+    if likely is not None:
+        only = _loudest(config, config_class, chosen, what, gains=(likely,))
+        if isinstance(only, tuple) and not only[1].is_deaf and measurements.holds_half_precision(only[1].sensitivity):
+            return only
+    return _loudest(config, config_class, chosen, what)
+
+
+def _loudest(
+    config: Mapping[str, Any],
+    config_class: str,
+    chosen: TaskClass,
+    what: Classification,
+    *,
+    gains: Sequence[float] = (*GAINS, *BETWEEN),
+    pad_senses: bool = True,
+) -> tuple[float, Measured] | list[str]:
+    """Of `gains` that with the best ratio of signal to noise among those accepted, or why none is.
+
+    Where none is while images and sounds are padded, they are whole: what a model gives in their padding may be
+    anything (Deformable DETR divides by how much of a column is shown), and nothing says which outputs it stands in.
+    Those with which a dropped mask is heard come first, then those with which half precision holds; the noise is that
+    of bfloat16, where the model has it.
+    """
+    accepted: list[tuple[bool, bool, float, float, Measured]] = []
+    refused = []
+    senses_padded = False
+    for gain in gains:
+        if gain in BETWEEN and any(heard and holds for heard, holds, *_ in accepted):
+            break
+        model, _ = _filled(config_class, chosen.model_class, config, gain)
+        try:
+            found = measured(model, chosen.entry, what, pad_senses=pad_senses)
+        except ReferenceNotFinite as error:  # too loud for it
+            refused.append(f"gain {gain}: {error}")
+            continue
+        senses_padded |= any(spec["kind"] in ("heard", "shown") for spec in found.specs.values())
+        figures = found.sensitivity
+        reasons = measurements.faults(figures) or _unheard(model, found)
+        reasons = reasons or lost_gradients(model, found.inputs, found.masked_by, training=found.trains_only)
+        if reasons:
+            refused.append(f"gain {gain}: {', '.join(reasons)}")
+        else:
+            noise = figures.get("bfloat16_error", figures["float32_error"])
+            loud = figures["attention_x1.1"] / noise
+            accepted.append((not found.is_deaf, measurements.holds_half_precision(figures), loud, gain, found))
+    for *_, gain, found in sorted(accepted, key=lambda one: one[:4], reverse=True):
+        model, _ = _filled(config_class, chosen.model_class, config, gain)
+        reasons = _unsteady(model, found)
+        if not reasons:
+            return gain, found
+        refused.append(f"gain {gain}: {', '.join(reasons)}")
+    if pad_senses and senses_padded and len(gains) > 1:
+        return _loudest(config, config_class, chosen, what, gains=gains, pad_senses=False)
+    return refused
+
+
+def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
+    """Derive the recipe of a model type's tiny model; `task` None is its primary one.
+
+    Where no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type
+    or task, and with the figures where nothing is accepted.
+    """
+    what, chosen = classify_type(model_type), task_class(model_type, task)
+    if what.architecture == UNKNOWN:
+        why = "neither its tasks nor processors, attributes or its name tell"
+        raise ModelError(f"no tiny {model_type} can be made: what kind of model it is isn't known", why=why)
+    if what.architecture == "diffusion":
+        require(DIFFUSERS)
+        configs = iter(
+            [tiny_arguments(class_of(chosen.model_class, DIFFUSERS), denoised(model_type, chosen.entry.task))]
+        )
+    else:
+        configured = configured_type(model_type, chosen.model_class)
+        configs = tiny_configs(configured, load_catalog(), chosen.task)
+        part, _ = part_of(load_catalog().config_class(configured), chosen.model_class)
+        if part:
+            configs = (config.get(part, {}) for config in configs)
+    # The body is that of the primary task, whose gain serves most heads, and trying all takes five times as long.
+    primary = load_recipe(model_type) if task and what.architecture != "diffusion" else None
+    return loudest_recipe(what, chosen, configs, f"tiny {model_type}", likely=primary.gain if primary else None)
+
+
+def task_class(model_type: str, task: str | None) -> TaskClass:
+    """The class that does a task, None for the primary one. Raises `ModelError` where the type has none."""
+    tasks = catalog_of(model_type).tasks_of(model_type)
+    chosen = next((t for t in tasks if task in (None, t.task)), None)
+    if chosen is None:
+        known = ", ".join(t.task for t in tasks) or "none: it is a part of other models"
+        raise ModelError(f"{model_type} has no class for {echo(task or 'any task')}", fix=f"Its tasks: {known}.")
+    return chosen
+
+
+def _config_class(what: Classification, chosen: TaskClass) -> str:
+    """The configuration class that a model is built with; empty for one of diffusers. Raises `ModelError`."""
+    if what.architecture == "diffusion":
+        return ""
+    _require_forward(chosen.model_class)
+    whole = load_catalog().config_class(configured_type(what.model_type, chosen.model_class))
+    return part_of(whole, chosen.model_class)[1] or whole
+
+
+def _require_forward(model_class: str) -> None:
+    """Raises `ModelError` where a class has no forward pass of its own, as where only parts of it compute."""
+    import torch
+
+    if inspect.getattr_static(class_of(model_class), "forward", None) is torch.nn.Module.forward:
+        raise ModelError(f"{model_class} has no forward", why="only parts of it compute, and they are of other types")
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """The order of sums, and with it the last digits of an error, doesn't depend on how many cores are here."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def loudest_recipe(
+    what: Classification,
+    chosen: TaskClass,
+    configs: Iterator[dict[str, Any]],
+    which: str,
+    *,
+    likely: float | None = None,
+) -> Recipe:
+    """The recipe of the first of `configs` with which faults can be heard, under the `likely` gain or the loudest.
+
+    Raises `ModelError`: which says `which` model it was, with the figures where none is accepted, or why the last
+    of them can't be built or run.
+    """
+    config_class = _config_class(what, chosen)
+    refused = ModelError(f"no {which} is known")
+    with warnings.catch_warnings(), _one_thread():
+        warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
+        for config in configs:
+            try:
+                config |= head_arguments(config, class_of(config_class) if config_class else None, chosen, what)
+                best = _best(config, config_class, chosen, what, likely)
+            except ModelError as error:
+                refused = error
+                continue
+            if isinstance(best, tuple):
+                gain, found = best
+                model, centered = _filled(config_class, chosen.model_class, config, gain)
+                own = {"config": config, "gain": gain, "zero_centered": centered, "weights_hash": None}
+                return _recipe(model, found, what, chosen.entry, **own)
+            refused = ModelError(f"no {which} makes faults audible", why=_shortest(best))
+    raise refused
+
+
+def _shortest(reasons: list[str]) -> str:
+    """One of the reasons why no gain is accepted, and for how many gains there is another."""
+    nearest = min(reasons, key=len)
+    return nearest if len(reasons) == 1 else f"{nearest}; and no better with {len(reasons) - 1} others"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedCheckpoint:
+    """A checkpoint whose files and configuration make the model of a task; `remarks` say what isn't tested of it."""
+
+    checkpoint: Checkpoint
+    what: Classification
+    entry: TaskEntry
+    model: Any
+    remarks: tuple[str, ...]
+
+
+def open_checkpoint(folder: Path, *, empty: bool = False) -> OpenedCheckpoint:
+    """Open a checkpoint as its suite will; `empty` reads no weights, only their names and shapes.
+
+    Raises `BrokenInput` or `ModelError` where it can't be run as it is.
+    """
+    checkpoint = read_checkpoint(folder, needs_weights=True)
+    what = classify_folder(folder, str(folder))
+    entries = load_catalog().tasks_of_class(what.model_class)
+    entry = next((e for e in entries if e.task == what.task), None)
+    if entry is None:
+        raise ModelError(f"{what.model_type} has no class for any task", why="it is a part of other models")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
+        model, remarks = open_model(class_of(what.model_class), checkpoint.folder, empty=empty)
+    remarks = (*remarks, *_tokens_without_rows(model, folder))
+    return OpenedCheckpoint(checkpoint=checkpoint, what=what, entry=entry, model=model, remarks=remarks)
+
+
+def remarks_of(folder: str) -> tuple[str, ...]:
+    """What is to be said of a checkpoint before it runs; reads no weights. Raises as `open_checkpoint` does."""
+    return open_checkpoint(Path(folder), empty=True).remarks
+
+
+def _tokens_without_rows(model: Any, folder: Path) -> Iterator[str]:
+    """Whether the tokenizer beside the weights gives ids beyond the rows of the model's embedding."""
+    try:
+        rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    except (NotImplementedError, AttributeError):  # it takes no tokens
+        return
+    last = largest_token(folder)
+    if rows is not None and last >= rows:
+        yield (
+            f"the tokenizer has ids up to {last}, and the model has {rows} rows: a text with such a token fails with "
+            "an index error, and no check uses one; call resize_token_embeddings, and save the model"
+        )
+
+
+def derive_checkpoint(folder: str) -> Recipe:
+    """Derive the recipe of a real checkpoint from its folder. See `on_demand.derive_checkpoint`."""
+    opened = open_checkpoint(Path(folder))
+    checkpoint, what, entry, model = opened.checkpoint, opened.what, opened.entry, opened.model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = measured(model, entry, what)
+        plain = json.loads(json.dumps(model.config.to_diff_dict(), default=str))
+        config = {k: v for k, v in plain.items() if k not in _NOT_ARGUMENTS}
+        recipe = _recipe(model, found, what, entry, config=config, gain=None, weights_hash=checkpoint.weights_hash)
+    return replace(recipe, subject="checkpoint", config_hash=checkpoint.config_hash, remarks=opened.remarks)

@@ -1,0 +1,137 @@
+"""A graph file, `.onnx` or OpenVINO's `.xml`: reads its inputs, gives changeable dimensions small sizes, tries it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from generators.models.given_recipe import GivenInput, GivenRecipe, draw_inputs
+from hardware.cell import GRAPH_TASK
+from hardware.compare import Array
+from hardware.errors import ModelError, echo
+from hardware.inventory.system.main_memory import free_bytes
+from hardware.testing.graph_files import open_reference
+from hardware.testing.graph_reference import GraphReference
+from hardware.testing.graph_weights import graph_hash, weight_files
+
+log = logging.getLogger(__name__)
+
+_BYTES_A_BYTE = 6
+"""The file's weights in memory, again in float64, in the runtime, and room for what is computed."""
+
+_BATCH = 2
+_SIZES = (8, 16, 32, 64, 224)
+"""What is tried, in this order, for every dimension that may change and isn't the batch."""
+
+
+def derive_graph(name: str) -> GivenRecipe:
+    """The recipe of a graph file. Raises `BrokenInput` where it can't be read, `ModelError` where it can't be tested:
+    it doesn't fit into the memory that is free, or has no reference that is independent of the runtimes."""
+    file = Path(name).expanduser()
+    _require_memory(file, ())
+    evaluator = open_reference(file)
+    _require_memory(file, weight_files(file))
+    asked = evaluator.inputs()
+    if not asked:
+        raise ModelError(f"{echo(file.name)} takes no inputs", why="it always gives the same")
+    specs, sizes, outputs = _first_that_runs(file.name, evaluator, asked)
+    if not outputs:
+        raise ModelError(f"{echo(file.name)} gives no floating-point tensor", why="nothing could be compared")
+    if all(float(value.std()) == 0.0 for value in outputs.values() if value.size > 1):
+        raise ModelError(
+            f"{echo(file.name)} gives the same number everywhere", why="a wrong result would look the same"
+        )
+    return GivenRecipe(
+        kind="graph",
+        name=file.name,
+        subject="checkpoint",
+        task=GRAPH_TASK,
+        inputs=specs,
+        sizes=sizes,
+        other_sizes=_other_sizes(evaluator, specs, sizes, outputs),
+        parameters=evaluator.parameters,
+        gradients=0,
+        gradient_norm=0.0,
+        operators=(),  # predictions know torch's operators only
+        outputs=tuple(outputs),
+        weights_hash=graph_hash(file),
+        computes_in=evaluator.computes_in,
+        reference=evaluator.said,
+    )
+
+
+def _require_memory(file: Path, weights: tuple[Path, ...]) -> None:
+    needed = _BYTES_A_BYTE * sum(path.stat().st_size for path in (file, *weights))
+    free = free_bytes()
+    if needed > free:
+        raise ModelError(
+            f"{echo(file.name)} does not fit into memory",
+            why=f"testing it needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free",
+            fix="Run it where there is more memory.",
+        )
+
+
+def _first_that_runs(
+    name: str, evaluator: GraphReference, asked: Mapping[str, tuple[str, tuple[int | str, ...], int]]
+) -> tuple[dict[str, GivenInput], dict[str, int], dict[str, Array]]:
+    """The specifications and sizes with which the reference can be computed, and what it gives."""
+    reasons = []
+    for low, size in ((low, size) for size in _SIZES for low in (0, 1)):
+        specs = {key: _spec(key, *one, low) for key, one in asked.items()}
+        sizes = _sizes(specs, size)
+        try:
+            return specs, sizes, evaluator(draw_inputs(specs, sizes))
+        except ModelError:
+            raise
+        except (
+            Exception
+        ) as error:  # an evaluator raises whatever NumPy or the runtime raises for a size it can't take
+            reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+    raise ModelError(
+        f"{echo(name)} cannot be evaluated on inputs that are drawn for it",
+        why=reasons[0],
+        fix="Give its inputs fixed shapes when it is exported.",
+    )
+
+
+def _spec(key: str, dtype: str, shape: tuple[int | str, ...], rows: int, low: int) -> GivenInput:
+    kind = np.dtype(dtype).kind if dtype != "bfloat16" else "?"
+    if kind == "f":
+        return GivenInput(kind="normal", dtype=dtype, shape=shape)
+    if kind == "b":
+        return GivenInput(kind="booleans", dtype=dtype, shape=shape)
+    if kind in "iu":
+        # What is no index into a table is most often a mask: zeros and ones, or ones alone where zeros spoil a row.
+        first, high = (0, rows) if rows else (low, 2)
+        return GivenInput(kind="integers", dtype=dtype, shape=shape, low=first, high=high)
+    raise ModelError(f"the input {echo(key)} holds {dtype}", why="only numbers that NumPy knows can be drawn")
+
+
+def _sizes(specs: Mapping[str, GivenInput], size: int) -> dict[str, int]:
+    named = [(axis, one) for spec in specs.values() for axis, one in enumerate(spec.shape) if isinstance(one, str)]
+    first = {one for axis, one in named if axis == 0}
+    return {one: _BATCH if one in first else size for _, one in named}
+
+
+def _alternatives(specs: Mapping[str, GivenInput], sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    first = {spec.shape[0] for spec in specs.values() if spec.shape}
+    yield {name: size + 1 if name in first else 2 * size for name, size in sizes.items()}
+    yield {name: size + 1 if name in first else size for name, size in sizes.items()}
+
+
+def _other_sizes(
+    evaluator: GraphReference, specs: Mapping[str, GivenInput], sizes: Mapping[str, int], outputs: Mapping[str, Array]
+) -> dict[str, int]:
+    """A second choice of the sizes with which the graph runs and gives other shapes; empty where there is none."""
+    for other in _alternatives(specs, sizes) if sizes else ():
+        try:
+            found = evaluator(draw_inputs(specs, other))
+        except Exception as error:  # whatever it raises, it doesn't run with these sizes
+            log.debug("sizes %s: %s", other, error)
+            continue
+        if any(found[name].shape != value.shape for name, value in outputs.items()):
+            return other
+    return {}

@@ -1,0 +1,353 @@
+"""Numbers of one model: its outputs against the float64 reference, its operators, and how loud a fault is.
+
+A recipe is accepted only where a fault is much louder than the tolerance of the comparison that must see it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from generators.models.inputs import DRAWN, LENGTHS, covered_by
+from hardware.compare import Array, Outputs, ReferenceNotFinite, compare
+from hardware.output_masks import masks_of
+from hardware.target import Target
+from hardware.testing.reference import as_reference, float64_outputs
+from hardware.testing.seeded_weights import ROUTING_BIASES
+from hardware.testing.tolerances import loosest_limit, tolerance_for
+from hardware.testing.widened_weights import copy_over
+
+from .attention_layers import AttentionLayer, attention_sites, half_of_heads, scale_attention, swap_two
+
+if TYPE_CHECKING:
+    import torch
+
+FLOAT32_ERROR = 5e-6
+"""A tiny model's own float32 error must stay below this."""
+_CPU = Target(name="cpu")
+NOISE = tolerance_for(_CPU, "float32").limit
+"""The float32 tolerance: what moves the output by less can't be told from another order of summation."""
+STEADY = NOISE / 2
+"""With other inputs than those that its figures are measured with, a tiny model's float32 error stays below this."""
+SUBTLE = 100 * NOISE
+"""A small fault must move the output by at least this: 100 times the float32 tolerance."""
+BFLOAT16_ERROR = 0.75 * tolerance_for(_CPU, "bfloat16").limit
+"""Its bfloat16 error should stay below this, three quarters of that precision's tolerance: a gain with which it does
+is preferred. Where none is, as in a router that picks other experts for a last digit, the recipe is for float32."""
+_FARTHEST = 1e9
+"""A figure for what can't be measured, since JSON has no infinity."""
+LOUD = 2 * loosest_limit()
+"""A doubled attention must move it by at least this: twice the loosest tolerance."""
+
+
+def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
+    from hardware.model.calls import to_arrays
+
+    return to_arrays({name: one for name, one in forward_pass(model, inputs).items() if one.is_floating_point()})
+
+
+def results_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The same with outputs of whole numbers beside them."""
+    from hardware.model.calls import to_arrays
+
+    return to_arrays(forward_pass(model, inputs))
+
+
+def forward_pass(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+    """The results of one forward pass on the CPU by name, in the dtype of the parameters, without gradients."""
+    import torch
+
+    from hardware.model.calls import forward, to_tensors
+
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    with torch.no_grad():
+        return forward(model, to_tensors(inputs, "cpu", dtype))
+
+
+def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[str, ...]:
+    """Names (`aten.addmm`) of the operators that one forward dispatches to, in alphabetical order."""
+    from hardware.backends._trace import operator_trace
+
+    with operator_trace("cpu") as trace:
+        forward_pass(model, inputs)
+    return tuple(sorted({*trace.native, *trace.offloaded}))
+
+
+def masked_outputs(
+    short: Outputs, long: Outputs, lengths: tuple[int, int], specs: Mapping[str, Any]
+) -> dict[str, str]:
+    """Which outputs have a position for each token, and the mask that covers them.
+
+    `short` and `long` are outputs for two values of the longest length; an output whose second axis follows
+    it is (rows of the mask, length, ...), or (batch, length + others, ...) where those of an image come behind the
+    text, or (batch, length * n, ...) where a step has several positions. An encoder's output takes the encoder's
+    mask, any other the decoder's.
+    """
+    masks = [name for name, spec in specs.items() if spec["kind"] == "mask"]
+    own = [name for name in masks if not name.startswith("decoder")]
+    decoder = [name for name in masks if name.startswith("decoder")]
+    found = {}
+    for name in sorted(set(short) & set(long)):
+        if min(short[name].ndim, long[name].ndim) < 2:
+            continue
+        sizes = (short[name].shape[1], long[name].shape[1])
+        others = {size - length for size, length in zip(sizes, lengths, strict=True)}
+        times = {size / length for size, length in zip(sizes, lengths, strict=True)}
+        chosen = (own if name.startswith("encoder") else decoder or own)[:1]
+        if not chosen or len(long[name]) != len(LENGTHS) * specs[chosen[0]].get("rows", 1):
+            continue
+        if len(others) == 1 and min(others) >= 0:
+            found[name] = chosen[0]
+        elif len(times) == 1 and min(times).is_integer():
+            found[name] = f"{chosen[0]} * {int(min(times))}"
+    return found
+
+
+def in_front(masked_by: Mapping[str, str], outputs: Outputs, length: int) -> dict[str, str]:
+    """The same where the positions that an output has besides those of the text come before them, not behind."""
+    more = {name: outputs[name].shape[1] - length for name, mask in masked_by.items() if " * " not in mask}
+    return {n: f"{more[n]} + {mask}" if more.get(n, 0) > 0 else mask for n, mask in masked_by.items()}
+
+
+def sensitivity_of(
+    model: torch.nn.Module,
+    inputs: Mapping[str, Array],
+    reference: Outputs,
+    masked_by: Mapping[str, str],
+    mask_input: str | None,
+) -> tuple[dict[str, float], tuple[Outputs, ...]]:
+    """How far numerics and faults move the outputs, relative to their scale; `_FARTHEST` where one isn't finite, or
+    has another shape, as speech has that got longer. And the outputs under the two small faults, and without the
+    biases of its routers if it has any.
+
+    `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
+    """
+    from hardware.model.calls import forget_passes
+
+    masks = masks_of(masked_by, inputs)
+
+    def changed_outputs(change: Callable[[torch.nn.Module], object], given: Mapping[str, Array] = inputs) -> Outputs:
+        changed = copy.deepcopy(model)
+        change(changed)
+        forget_passes(changed)
+        return run(changed, given)
+
+    def distance(outputs: Outputs) -> float:
+        return compare(outputs, reference, masks=masks).max_rel_error
+
+    def moved(change: Callable[[torch.nn.Module], object], given: Mapping[str, Array] = inputs) -> float:
+        return distance(changed_outputs(change, given))
+
+    def scaled(factor: float) -> Callable[[torch.nn.Module], None]:
+        def scale(changed: torch.nn.Module) -> None:
+            for site in sites:
+                scale_attention(changed, site, factor)
+
+        return scale
+
+    sites = sites_reached(model, inputs)
+    if not sites:
+        raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
+    doubled = moved(scaled(2.0))
+    if doubled < NOISE:
+        sites = [half_of_heads(site) for site in sites]
+        doubled = moved(scaled(2.0))
+    louder = changed_outputs(scaled(1.1))
+    swapped = changed_outputs(lambda changed: swap_two(changed, sites[0]))
+    measured = {
+        "float32_error": moved(lambda _: None),
+        **_in_bfloat16(moved),
+        "attention_x1.1": distance(louder),
+        "attention_x2": doubled,
+        "swapped": distance(swapped),
+    }
+    if mask_input is not None:
+        without = {**inputs, mask_input: np.ones_like(inputs[mask_input])}
+        measured["mask_dropped"] = moved(lambda _: None, without)
+    figures = {name: float(f"{min(value, _FARTHEST):.3g}") for name, value in measured.items()}
+    unbiased = (changed_outputs(_drop_routing_biases),) if _routing_biases(model) else ()
+    return figures, (louder, swapped, *unbiased)
+
+
+def _routing_biases(model: torch.nn.Module) -> list[torch.Tensor]:
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return [tensor for name, tensor in named if name.rpartition(".")[2] in ROUTING_BIASES]
+
+
+def _drop_routing_biases(model: torch.nn.Module) -> None:
+    for bias in _routing_biases(model):
+        bias.data.zero_()
+
+
+def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
+    """The error of half precision; empty where an operator of the model has none, or what comes out isn't finite."""
+    import torch
+
+    from hardware.model.calls import in_dtype
+
+    try:
+        error = moved(lambda changed: in_dtype(changed, torch.bfloat16))
+        return {"bfloat16_error": error} if math.isfinite(error) else {}
+    except (RuntimeError, NotImplementedError, TypeError):  # what is missing shows when a suite asks for it
+        return {}
+
+
+def padding_heard(
+    model: torch.nn.Module,
+    inputs: Mapping[str, Array],
+    specs: Mapping[str, Any],
+    reference: Outputs,
+    masked_by: Mapping[str, str],
+    mask_input: str | None,
+) -> float:
+    """How far other tokens in padded places move the outputs that mean something; 0 where nothing is padded."""
+    name = covered_by(mask_input, specs) if mask_input else ""
+    if mask_input is None or not name:
+        return 0.0
+    given, spec, mask = inputs[name], specs[name], inputs[mask_input] == 1
+    kept = mask.copy()
+    if spec.get("neighbours"):
+        kept[..., 1:] |= mask[..., :-1]
+        kept[..., :-1] |= mask[..., 1:]
+    if given.ndim > mask.ndim:
+        kept = kept[..., None]
+    if "high" in spec:
+        changed = np.where(kept | (given == spec.get("last", -1)), given, (given + 1) % spec["high"])
+    else:
+        changed = np.where(kept, given, given + 1).astype(given.dtype)
+    other = {**inputs, name: changed}
+    return compare(run(model, other), reference, masks=masks_of(masked_by, inputs)).max_rel_error
+
+
+def sites_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> list[AttentionLayer]:
+    """The sites that a forward pass goes through: those of the modules that it calls, else of those whose weights it
+    hands to functions, as the convolution of a state space that kernels compute elsewhere."""
+    found = attention_sites(model)
+    called = modules_reached(model, lambda: run(model, inputs))
+    reached = [site for site in found if site.kind == "weight" or site.module in called]
+    if reached or not found:
+        return reached
+    used = _weights_used(model, lambda: run(model, inputs))
+    return [site for site in found if site.query.weight in used]
+
+
+def _weights_used(model: torch.nn.Module, run_it: Callable[[], object]) -> set[str]:
+    """Names of the parameters that functions make tensors of while `run_it` runs."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    used: set[str] = set()
+
+    class Watching(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = function(*args, **(kwargs or {}))
+            if isinstance(made, torch.Tensor):
+                used.update(names[id(one)] for one in (*args, *(kwargs or {}).values()) if id(one) in names)
+            return made
+
+    with Watching():
+        run_it()
+    return used
+
+
+def modules_reached(model: torch.nn.Module, run_it: Callable[[], object]) -> set[str]:
+    """Names of the modules that are called while `run_it` runs: a fault in any other can't be heard."""
+    called: set[str] = set()
+
+    def hook_of(name: str) -> Callable[..., None]:
+        return lambda *_: called.add(name)
+
+    hooks = [module.register_forward_pre_hook(hook_of(name)) for name, module in model.named_modules()]
+    try:
+        run_it()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return called
+
+
+def faults(sensitivity: Mapping[str, float]) -> list[str]:
+    """Why a tiny model with these figures is not accepted; empty where it is."""
+    reasons = []
+    if not sensitivity["float32_error"] < FLOAT32_ERROR:
+        reasons.append(f"float32_error is {sensitivity['float32_error']:.1e}, must be below {FLOAT32_ERROR:.0e}")
+    for name, least in (("attention_x1.1", SUBTLE), ("swapped", SUBTLE), ("attention_x2", LOUD)):
+        if not sensitivity[name] >= least:
+            reasons.append(f"{name} moves the output by {sensitivity[name]:.1e}, must be at least {least:.1e}")
+    return reasons
+
+
+def holds_half_precision(sensitivity: Mapping[str, float]) -> bool:
+    """Whether the model's own error in bfloat16 leaves room below that precision's tolerance."""
+    return sensitivity.get("bfloat16_error", math.inf) < BFLOAT16_ERROR
+
+
+def unheard(
+    model: torch.nn.Module,
+    inputs: Mapping[str, Array],
+    others: Mapping[str, Array],
+    reference: Outputs,
+    masked_by: Mapping[str, str],
+    specs: Mapping[str, Any],
+) -> list[str]:
+    """The inputs that change too little: drawn anew (`others`), each alone, they leave the outputs as they are.
+
+    A modality counts only where changing it changes the output, and so does every example of a batch: a model that
+    puts more into a text than there are places for would leave the last ones out.
+    """
+    masks = masks_of(masked_by, inputs)
+    faint = []
+    for name in (name for name, spec in specs.items() if spec["kind"] in DRAWN):
+        changes = (
+            compare(run(model, {**inputs, name: one}), reference, masks=masks).max_rel_error
+            for one in _by_example(inputs[name], others[name], -1 if "side_by_side" in specs[name] else 0)
+        )
+        change = min(changes, default=0.0)
+        if not change >= SUBTLE:
+            faint.append(f"other {name} move the output by {change:.1e}, must be at least {SUBTLE:.1e}")
+    return faint
+
+
+def _by_example(array: Array, other: Array, axis: int = 0) -> list[Array]:
+    """`array` with one example after another taken from `other`, where it is another there. `axis` has the examples,
+    one behind the other."""
+    count = len(LENGTHS)
+    if array.shape[axis] % count:
+        return [other]
+    examples = np.arange(array.shape[axis]) // (array.shape[axis] // count)
+    along = [1] * array.ndim
+    along[axis] = -1
+    taken = [np.where((examples == n).reshape(along), other, array) for n in range(count)]
+    return [one for one in taken if not np.array_equal(one, array)]
+
+
+def unsteady(
+    model: torch.nn.Module,
+    draws: Iterable[Mapping[str, Array]],
+    masked_by: Mapping[str, str],
+    mask_input: str | None = None,
+) -> list[str]:
+    """Where float32 and float64 part with other inputs, as where a choice hangs on the last digit: which of two
+    places is looked at more closely, or whether a logit is above 0. The first of `draws` comes without its mask, too,
+    as a suite compares it, and within the suite's own tolerance."""
+    exact, reasons = as_reference(copy_over(model)), []
+
+    def error(inputs: Mapping[str, Array]) -> float:
+        reference = float64_outputs(exact, inputs)
+        return compare(results_of(model, inputs), reference, masks=masks_of(masked_by, inputs)).max_rel_error
+
+    for place, inputs in enumerate(draws):
+        if not (found := error(inputs)) < STEADY:
+            reasons.append(f"with other inputs float32_error is {found:.1e}, must be below {STEADY:.0e}")
+        if place == 0 and mask_input is not None:
+            with contextlib.suppress(ReferenceNotFinite):  # there nothing is compared
+                if not (found := error({**inputs, mask_input: np.ones_like(inputs[mask_input])})) <= NOISE:
+                    reasons.append(f"without a mask float32_error is {found:.1e}, must be at most {NOISE:.0e}")
+    return reasons

@@ -1,0 +1,206 @@
+"""A mode in which torch computes whole numbers really and everything else on tensors without data; and `Ledger`: when
+each storage was allocated and released in it, so that the peak and what it is made of are known.
+
+What modelling code asks of numbers, it asks of whole ones: masks, positions, places. Those are small and stay real,
+so that it takes the branches that it would take. Floating-point tensors have sizes alone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .kernel_workspace import workspace_of
+
+if TYPE_CHECKING:
+    import torch
+
+WHOLE_LIMIT = 2**27
+"""Bytes up to which a result of whole numbers or truth values is computed."""
+FLOATING_LIMIT = 2**14
+"""The same of floating-point numbers: tables of rates and frequencies, of which code makes whole numbers."""
+
+_CHOOSING = ("topk", "sort", "argsort", "argmax", "argmin", "multinomial", "max", "min")
+"""Operators whose whole numbers depend on what nobody computed; each choice is taken equally often instead, which
+shares tokens evenly among experts."""
+_DYNAMIC = ("data_dependent_output", "dynamic_output_shape")
+"""How torch tags operators whose results can't be sized without data."""
+KINDS = ("weights", "gradients", "optimiser", "inputs", "cache", "activations", "workspace")
+"""What a byte may be there for."""
+ACTIVATIONS = "activations"
+
+
+class NeedsData(Exception):
+    """A model asks for a number that only computing gives."""
+
+
+class DataFree:
+    """How operators are computed in the mode; `ledger` is told of each storage that comes into being."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        self.ledger = ledger
+        self.sizes = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def mode(self) -> Any:
+        """The mode, to be entered."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        computed = self._computed
+
+        class Mode(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return computed(func, args, kwargs or {})
+
+        return Mode()
+
+    def _computed(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensor
+        from torch.utils._pytree import tree_leaves
+
+        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        if any(isinstance(one, FakeTensor) for one in given):
+            result = self._without_data(func, args, kwargs)
+        else:
+            result = self._really_if_small(func, args, kwargs)
+        made = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
+        self.ledger.track(made)
+        if inside := workspace_of(func._schema.name.removeprefix("aten::"), args, made):
+            self.ledger.passing(inside)
+        return result
+
+    def without_data(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor like `tensor`, which has data, without them."""
+        bare: torch.Tensor = self.sizes.from_tensor(tensor, static_shapes=True)
+        return bare
+
+    def _really_if_small(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        if func._schema.is_mutable or any(tag.name in _DYNAMIC for tag in func.tags):
+            return func(*args, **kwargs)
+        with self.sizes:
+            planned = func(*args, **kwargs)
+        small = all(
+            one.untyped_storage().nbytes() <= (FLOATING_LIMIT if one.is_floating_point() else WHOLE_LIMIT)
+            for one in tree_leaves(planned)
+            if isinstance(one, torch.Tensor)
+        )
+        return func(*args, **kwargs) if small else planned
+
+    def _without_data(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        import torch
+        from torch._subclasses.fake_tensor import (
+            DataDependentOutputException,
+            DynamicOutputShapeException,
+            FakeTensor,
+        )
+        from torch.utils._pytree import tree_map
+
+        name = func._schema.name.removeprefix("aten::")
+        if name in ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"):
+            args = tuple(map(_places_of_truth, args))
+        elif name == "masked_select" and not isinstance(args[1], FakeTensor):
+            func, args = torch.ops.aten.index.Tensor, (args[0], list(args[1].nonzero(as_tuple=True)))
+        try:
+            with self.sizes:
+                result = _grouped(*args) if name == "_grouped_mm" else func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            if name == "_local_scalar_dense" and args[0].dtype == torch.bool:
+                return False  # such questions look for numbers that went wrong: whether any is infinite
+            raise NeedsData(f"{name} asks for numbers that only computing gives") from error
+        if func._schema.is_mutable and isinstance(args[0], torch.Tensor) and not isinstance(args[0], FakeTensor):
+            return args[0]
+        if name in _CHOOSING and "out" not in kwargs:
+            return tree_map(lambda one: _evenly_chosen(one, args, kwargs), result)
+        return result
+
+
+def _places_of_truth(one: Any) -> Any:
+    """Truth values that say which places are meant, as the places themselves: how many they are is known then."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if not isinstance(one, list):
+        return one
+    found: list[Any] = []
+    for part in one:
+        told = isinstance(part, torch.Tensor) and not isinstance(part, FakeTensor) and part.dtype == torch.bool
+        found += part.nonzero(as_tuple=True) if told else [part]
+    return found
+
+
+def _grouped(left: Any, right: Any, offsets: Any = None, *_: Any) -> Any:
+    """The result of a grouped product, in any precision: torch tells its size for bfloat16 alone."""
+    groups = [offsets.shape[0]] if left.dim() == right.dim() == 2 else []
+    groups = [left.shape[0]] if left.dim() == right.dim() == 3 else groups
+    return left.new_empty([*groups, left.shape[-2], right.shape[-1]])
+
+
+def _evenly_chosen(one: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if not isinstance(one, FakeTensor) or one.dtype != torch.int64 or one.nbytes > WHOLE_LIMIT:
+        return one
+    of = args[0]
+    axis = kwargs.get("dim", next((a for a in reversed(args[1:]) if isinstance(a, int)), -1) if of.dim() else 0)
+    choices = of.shape[axis] if of.dim() and -of.dim() <= axis < of.dim() else max(of.numel(), 1)
+    return (torch.arange(one.numel()) % max(choices, 1)).reshape(one.shape)
+
+
+class Ledger:
+    """Storages in the order in which they come and go. A storage counts once, whatever views there are of it."""
+
+    def __init__(self) -> None:
+        self._kinds: list[str] = []
+        self._sizes: list[int] = []
+        self._moves: list[int] = []
+        """Each entry is a storage's place + 1 at its birth, minus that at its end."""
+        self._alive: dict[int, tuple[Any, int]] = {}
+
+    def track(self, tensors: Iterable[torch.Tensor], kind: str = "") -> None:
+        """Count the storages of `tensors`; with `kind`, say what they are there for, those known already too."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            known = self._alive.get(key)
+            if known is None:
+                place = len(self._sizes)
+                self._sizes.append(storage.nbytes())
+                self._kinds.append(kind or ACTIVATIONS)
+                self._moves.append(place + 1)
+                self._alive[key] = (weakref.ref(storage, self._releaser(key, place)), place)
+            elif kind:
+                self._kinds[known[1]] = kind
+
+    def _releaser(self, key: int, place: int) -> Callable[[Any], None]:
+        def release(_: Any) -> None:
+            self._moves.append(-place - 1)
+            self._alive.pop(key, None)
+
+        return release
+
+    def passing(self, size: int) -> None:
+        """Count what a kernel allocates inside itself, in bytes: there and gone."""
+        place = len(self._sizes)
+        self._sizes.append(size)
+        self._kinds.append("workspace")
+        self._moves += [place + 1, -place - 1]
+
+    def at_peak(self) -> dict[str, int]:
+        """Bytes by kind at the moment when most were allocated."""
+        total = highest = when = 0
+        for step, move in enumerate(self._moves):
+            total += self._sizes[move - 1] if move > 0 else -self._sizes[-move - 1]
+            if total > highest:
+                highest, when = total, step
+        found = dict.fromkeys(KINDS, 0)
+        for move in self._moves[: when + 1]:
+            place = abs(move) - 1
+            found[self._kinds[place]] += self._sizes[place] if move > 0 else -self._sizes[place]
+        return found

@@ -1,0 +1,342 @@
+"""`Skeleton`: a model without data, which can be run in several ways to see what would be allocated; and `Stack`: a
+model of many equal layers, reckoned from three shallow ones.
+
+Weights, caches and activations of a forward pass grow evenly with the number of equal layers, and all that grows is
+there at once behind the last of them; so does what a model of any depth takes at its peak. That three depths lie on a
+line is checked; where they don't, and for training, whose peak may move, the whole model is run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate, MemoryRequest
+from generators.models.inputs import Specs, make_inputs
+from generators.recipes.config_scopes import role_of, tree
+from hardware.model.calls import to_tensors, without_cache
+from hardware.model.outputs import floating_outputs, nested
+
+from .datafree_mode import DataFree, Ledger
+
+if TYPE_CHECKING:
+    import torch
+
+_LANGUAGE = ("ForCausalLM", "ForMaskedLM", "LMHeadModel", "ForConditionalGeneration")
+"""How classes end that take the text itself as labels."""
+Mark = Callable[[Iterable[Any], str], None]
+_LEAST_LAYERS = 16
+"""Models that are less deep are run as they are."""
+_LONGEST_PERIOD = 6
+_ON_A_LINE = 1e-3
+"""How far three depths may be off a line, as a share of the deepest one's memory."""
+
+
+def built(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """The model that `make` builds, with weights as they were allocated: their numbers don't matter."""
+    with _without_init():
+        model = make()
+    tie = getattr(model, "tie_weights", None)  # left out with the initialisation
+    if tie is not None:
+        tie()
+    return model
+
+
+@contextlib.contextmanager
+def _without_init() -> Iterator[None]:
+    for name in ("transformers.initialization", "transformers.modeling_utils"):
+        found = getattr(importlib.import_module(name), "no_init_weights", None)
+        if found is not None:
+            with found():
+                yield
+            return
+    yield
+
+
+class Skeleton:
+    """A model without data, of any size. `make` builds the model as it would be built with data."""
+
+    def __init__(self, make: Callable[[], torch.nn.Module]) -> None:
+        self._mode = DataFree(Ledger())
+        with warnings.catch_warnings(), self._mode.mode():
+            warnings.simplefilter("ignore")
+            self.model = built(make)
+        _strip(self.model, dtype_of("float32"), self._mode)
+
+    @contextlib.contextmanager
+    def asked(self) -> Iterator[torch.nn.Module]:
+        """The model, to be asked how it takes its inputs, which may run it."""
+        with self._mode.mode():
+            yield self.model
+
+    def estimate(self, request: MemoryRequest, specs: Specs, lengths: Sequence[int]) -> MemoryEstimate:
+        """What `request` takes at its peak, with the inputs of `specs` for rows of `lengths`.
+
+        Raises whatever the modelling code raises, and `NeedsData` where it asks for what only computing gives.
+        """
+        mode = self._mode
+        mode.ledger = ledger = Ledger()
+        model = self.model.train(request.mode == "training")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _strip(model, dtype_of(request.precision), mode)
+            tensors = to_tensors(make_inputs(specs, 0, lengths), "cpu", dtype_of(request.precision))
+            tensors = {n: mode.without_data(t) if t.is_floating_point() else t for n, t in tensors.items()}
+            ledger.track([*model.parameters(), *model.buffers()], "weights")
+            ledger.track(tensors.values(), "inputs")
+            with mode.mode():
+                kept = run(model, tensors, request.mode, ledger.track)
+        found = ledger.at_peak()
+        del kept
+        model.zero_grad(set_to_none=True)
+        return MemoryEstimate(request=request, **found)
+
+    def anatomy(self) -> MemoryAnatomy:
+        """Of how many parameters the model is made up, by what changes to it are reckoned with."""
+        import torch
+
+        model = self.model
+        every = {id(one): one.numel() for one in model.parameters()}
+        head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+        head_weight = getattr(head, "weight", None)
+        tables = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
+        matrices = [
+            one.numel()
+            for name, one in model.named_parameters()
+            if one.dim() in (2, 3) and one is not head_weight and id(one) not in tables and _is_linear(model, name)
+        ]
+        stacks = [list(m) for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) > 1]
+        outer = _outermost(stacks)
+        blocks = [sum(p.numel() for p in layer.parameters()) for stack in outer for layer in stack]
+        total = sum(every.values())
+        return MemoryAnatomy(
+            parameters=total,
+            linear=sum(matrices),
+            largest=max(matrices, default=0),
+            block=max(blocks, default=total),
+            beside=max(total - sum(blocks), 0) if blocks else 0,
+        )
+
+
+def _is_linear(model: torch.nn.Module, name: str) -> bool:
+    """Whether a parameter is the matrix of a linear layer, or those of experts side by side."""
+    import torch
+
+    owner = model.get_submodule(name.rpartition(".")[0])
+    experts = "expert" in name or "Expert" in type(owner).__name__
+    return isinstance(owner, torch.nn.Linear) or type(owner).__name__ == "Conv1D" or experts
+
+
+def _outermost(stacks: list[list[torch.nn.Module]]) -> list[list[torch.nn.Module]]:
+    """Lists of layers that lie in no layer of another list."""
+    inside = {id(m) for stack in stacks for layer in stack for m in layer.modules() if m is not layer}
+    return [stack for stack in stacks if not any(id(layer) in inside for layer in stack)]
+
+
+def _strip(model: torch.nn.Module, dtype: torch.dtype, mode: DataFree) -> None:
+    """Give parameters their precision and take what data they have, in place. Buffers keep what little they have,
+    since code makes whole numbers of some."""
+    import torch
+
+    known: dict[int, Any] = {}
+    with mode.sizes:
+        for module in model.modules():
+            for name, one in module._parameters.items():
+                if one is not None and id(one) not in known:
+                    wanted = dtype if one.is_floating_point() else one.dtype
+                    bare = torch.empty_strided(one.shape, one.stride(), dtype=wanted)
+                    known[id(one)] = (torch.nn.Parameter(bare, requires_grad=one.requires_grad), one)
+                module._parameters[name] = known[id(one)][0] if one is not None else None
+    for module in model.modules():
+        for name, one in module._buffers.items():
+            if one is not None and one.is_floating_point():
+                module._buffers[name] = one.to(dtype)
+
+
+def dtype_of(precision: str) -> torch.dtype:
+    """torch's name of a precision."""
+    import torch
+
+    found: torch.dtype = getattr(torch, precision)
+    return found
+
+
+def run(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mode: str, mark: Mark) -> Any:
+    """Run `model` once; `mark` is told which tensors are gradients, the optimiser's and the cache's.
+
+    `inference` is one forward pass without a cache. `generation` reads the whole text into a cache, with results for
+    its last place alone where the model can leave out the others, and decodes one token. `training` is the second
+    step of AdamW, since its state is there from the first one on.
+    """
+    import torch
+
+    if mode == "training":
+        return _train(model, tensors, mark)
+    with torch.no_grad():
+        if mode == "inference":
+            return model(**nested(tensors), **without_cache(model))
+        return _decode(model, tensors, mark)
+
+
+def _decode(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: Mark) -> Any:
+    import torch
+
+    takes = inspect.signature(model.forward).parameters
+    given = dict(nested(tensors))
+    given |= {"use_cache": True} | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {})
+    output = model(**given)
+    cache = output.past_key_values
+    if cache is None:
+        raise ValueError("the model gives no cache")
+    mark(_cached(cache), "cache")
+    name = "decoder_input_ids" if "decoder_input_ids" in given else "input_ids"
+    text = given[name]
+    following: dict[str, Any] = {name: text[:, -1:], "past_key_values": cache, "use_cache": True}
+    if name == "input_ids" and "attention_mask" in given:
+        mask = given["attention_mask"]
+        following["attention_mask"] = torch.cat([mask, mask[:, -1:]], dim=1)
+    if "encoder_last_hidden_state" in output:
+        following["encoder_outputs"] = (output.encoder_last_hidden_state,)
+    output = model(**following)
+    mark(_cached(output.past_key_values), "cache")
+    return output
+
+
+def _cached(cache: Any) -> Iterable[torch.Tensor]:
+    """The tensors of a cache, whatever class it is of."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    seen: set[int] = set()
+    left = [cache]
+    while left:
+        one = left.pop()
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, list | tuple | dict):
+            left += tree_leaves(one)
+        elif hasattr(one, "__dict__") and id(one) not in seen and not isinstance(one, type):
+            seen.add(id(one))
+            left += vars(one).values()
+
+
+def _train(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: Mark) -> Any:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    trained = [one for one in model.parameters() if one.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=1e-5)
+    for _ in range(2):
+        optimiser.zero_grad(set_to_none=True)
+        loss = _loss(model, tensors)
+        loss.backward()
+        mark((one.grad for one in trained if one.grad is not None), "gradients")
+        optimiser.step()
+        mark(
+            (one for one in tree_leaves(optimiser.state_dict()["state"]) if isinstance(one, torch.Tensor)),
+            "optimiser",
+        )
+    return loss
+
+
+def _loss(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """The model's own loss for language, else the mean square of all that it gives."""
+    labels = tensors.get("decoder_input_ids", tensors.get("input_ids"))
+    takes = inspect.signature(model.forward).parameters
+    if labels is not None and "labels" in takes and type(model).__name__.endswith(_LANGUAGE):
+        return model(**nested(tensors), labels=labels, **without_cache(model)).loss
+    outputs = floating_outputs(model(**nested(tensors), **without_cache(model)))
+    return sum(one.float().square().mean() for one in outputs.values() if one.requires_grad)
+
+
+class Stack:
+    """A model that `make` builds from a configuration."""
+
+    def __init__(self, config: Any, make: Callable[[Any], torch.nn.Module]) -> None:
+        self._config, self._make = config, make
+        self._depth, self._depths = depths_of(config)
+
+    @functools.cached_property
+    def whole(self) -> Skeleton:
+        """The model in its full depth."""
+        return Skeleton(lambda: self._make(copy.deepcopy(self._config)))
+
+    @functools.cached_property
+    def _shallow(self) -> list[Skeleton]:
+        configs = [with_layers(self._config, self._depth, depth) for depth in self._depths]
+        return [Skeleton(functools.partial(self._make, config)) for config in configs]
+
+    @property
+    def least(self) -> Skeleton:
+        """The model in the smallest depth that is looked at: it takes the same inputs."""
+        return self._shallow[0] if self._depths else self.whole
+
+    def estimate(self, request: MemoryRequest, specs: Specs, lengths: Sequence[int]) -> MemoryEstimate:
+        """As `Skeleton.estimate`."""
+        if self._depths and request.mode != "training":
+            found = [one.estimate(request, specs, lengths) for one in self._shallow]
+            if on_a_line([one.total for one in found]):
+                parts = {name: self._at_depth([one.parts[name] for one in found]) for name in found[0].parts}
+                return MemoryEstimate(request=request, **parts)
+        return self.whole.estimate(request, specs, lengths)
+
+    def anatomy(self) -> MemoryAnatomy:
+        """As `Skeleton.anatomy`."""
+        if not self._depths:
+            return self.whole.anatomy()
+        found = [vars(one.anatomy()) for one in self._shallow]
+        if not on_a_line([one["parameters"] for one in found]):
+            return self.whole.anatomy()
+        return MemoryAnatomy(**{name: self._at_depth([one[name] for one in found]) for name in found[0]})
+
+    def _at_depth(self, values: Sequence[int]) -> int:
+        first, last = self._depths[0], self._depths[-1]
+        a_layer = (values[-1] - values[0]) / (last - first)
+        return round(values[-1] + a_layer * (self._depth - last))
+
+
+def on_a_line(values: Sequence[int]) -> bool:
+    """Whether three values at even distances lie on a line."""
+    first, middle, last = values
+    return abs(first + last - 2 * middle) <= _ON_A_LINE * last
+
+
+def depths_of(config: Any) -> tuple[int, tuple[int, ...]]:
+    """How many layers the deepest stacks of a configuration have, and three smaller numbers of layers to reckon from;
+    none where the model isn't deep, has stacks of other depths, or layers that don't repeat."""
+    counts = {
+        value for scope in tree(config) for value in role_of(scope, "layers").values() if isinstance(value, int)
+    }
+    deep = [count for count in counts if count >= _LEAST_LAYERS]
+    if len(deep) != 1:
+        return max(counts, default=0), ()
+    depth = deep[0]
+    lists = [one for scope in tree(config) for one in _lists(scope, depth).values()]
+    for period in range(1, _LONGEST_PERIOD + 1):
+        repeats = all(one[place] == one[place % period] for one in lists for place in range(depth))
+        step = period if period > 1 else 2
+        if repeats and depth % period == 0 and depth > 3 * step:
+            return depth, (step, 2 * step, 3 * step)
+    return depth, ()
+
+
+def _lists(scope: Any, depth: int) -> dict[str, list[Any]]:
+    return {n: list(one) for n, one in vars(scope).items() if isinstance(one, list | tuple) and len(one) == depth}
+
+
+def with_layers(config: Any, depth: int, wanted: int) -> Any:
+    """A copy of a configuration with `wanted` layers in the stacks of `depth`."""
+    shallow = copy.deepcopy(config)
+    for scope in tree(shallow):
+        for name, one in _lists(scope, depth).items():
+            setattr(scope, name, one[:wanted])
+        for name, value in role_of(scope, "layers").items():
+            if value == depth:
+                setattr(scope, name, wanted)
+    return shallow

@@ -1,0 +1,266 @@
+"""What a model takes in the way that somebody asks for: from a model type at its default size, or from a folder with
+a config.json alone. Runs in a child process.
+
+A configuration is asked for sizes that can't be, a precision that isn't counted, and weights that are kept in fewer
+bits; and whether the weights beside it are of that model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.memory_fit import PRECISIONS, MemoryEstimate, MemoryRequest, as_quantised
+from generators.models.inputs import placeholders
+from generators.models.model_libraries import catalog_of
+from generators.recipes.build_model import class_of, line_of
+from generators.recipes.config_scopes import attribute_of, role_of, text_config, tree
+from generators.recipes.input_specs import input_specs
+from generators.recipes.real_dims import start
+from hardware.errors import ModelError
+from hardware.gc_control import uncollected
+from hardware.safe_read import is_plain_file
+
+from .memory_estimate import Stack
+
+_LONGEST, _LONGEST_ENCODED = 4096, 512
+"""Tokens that are asked for where nobody says how many: of what only decodes, and of what has an encoder."""
+_MOST_TOKENS = 2**26
+"""Tokens in a batch up to which inputs are made: they are real, though what comes of them isn't."""
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions")
+_SHORTER = 3
+"""How many times a context is halved to find one that fits."""
+_LEAST_CONTEXT = 256
+_SIZES = ("hidden", "width", "heads", "head_dim", "layers", "vocabulary")
+_NEVER_ZERO = ("hidden", "heads")
+_BITS = {"fp8": 8, "fbgemm_fp8": 8, "finegrained_fp8": 8, "mxfp4": 4, "bitnet": 2}
+"""Ways to quantise that have one width; others say theirs. Source: transformers 5.5, utils/quantization_config.py."""
+_APART = 0.02
+"""How far the numbers in weight files may be from those of the model, as a share: buffers are kept, ties are not."""
+_NAMED_BITS = re.compile(r"(?:int|fp|float)(2|3|4|6|8)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Subject:
+    """A model without data and its inputs; `longest` is how many tokens it can read."""
+
+    stack: Stack
+    specs: Mapping[str, Mapping[str, Any]]
+    decodes: bool
+    encodes: bool
+    longest: int | None
+    precision: str
+    quantised: Quantised | None
+    notes: tuple[str, ...]
+
+    @property
+    def reads(self) -> bool:
+        return any(spec["kind"] in ("tokens", "decoder_tokens") for spec in self.specs.values())
+
+
+def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Estimates for a model type or a folder: `estimates`, that of the request first, then of what differs from it in
+    one thing where `least_room` bytes aren't enough for it; `anatomy`; and what was decided, in `notes`.
+
+    `asked` has `mode`, `precision`, `batch` and `context`, None where nobody says. Raises `ModelError` with the
+    reason where no estimate can be made.
+    """
+    try:
+        with uncollected():  # it imports the model's library
+            subject = _subject(name, task)
+        request, notes = _request(subject, asked)
+        anatomy = subject.stack.anatomy()
+        estimates = [_estimate(subject, request)]
+        room = asked.get("least_room")
+        if room is not None and estimates[0].total > room:
+            estimates += [_estimate(subject, other) for other in _others(request, subject)]
+        if subject.quantised:
+            bits = subject.quantised.bits if request.mode != "training" else None
+            notes.append(_how_quantised(subject.quantised.method, bits))
+            if bits:
+                estimates = [as_quantised(one, anatomy, bits) for one in estimates]
+                anatomy = replace(anatomy, linear=0, largest=0)
+        elif Path(name).is_dir() and (why := weights_of_another(Path(name), anatomy.parameters)):
+            notes.append(why)
+    except ModelError:
+        raise
+    except Exception as error:  # whatever modelling code raises is why nothing can be said
+        raise ModelError(
+            f"how much memory {name} takes is not known", why=f"{type(error).__name__}: {line_of(error)}"
+        ) from error
+    return {"estimates": [one.to_dict() for one in estimates], "anatomy": vars(anatomy), "notes": notes}
+
+
+def _subject(name: str, task: str | None) -> _Subject:
+    if _library_of(name) == "diffusers":
+        raise ModelError(
+            f"how much memory {name} takes is not known",
+            why="parts of a pipeline of diffusers have configurations of their own, which nothing here puts together",
+        )
+    what, chosen, config, _ = start(name, task)
+    refuse_impossible(config)
+    decodes = chosen.entry.generate != "none"
+    make = class_of(chosen.model_class)
+    stack = Stack(config, lambda one: make(one).eval())
+    longest = attribute_of(text_config(config), *_POSITIONS)
+    longest = longest if isinstance(longest, int) and longest > 1 else None
+    side = "left" if what.architecture == "decoder-only" else "right"
+    with stack.least.asked() as model:
+        specs = input_specs(model, chosen.entry, what.architecture, side, min(longest or 16, 16))
+    for spec in specs.values():
+        if spec["kind"] == "decoder_tokens":
+            spec.pop("length", None)
+    precision, why = declared_precision(config)
+    return _Subject(
+        stack=stack,
+        specs=specs,
+        decodes=decodes,
+        encodes=bool(getattr(config, "is_encoder_decoder", False)),
+        longest=longest,
+        precision=precision,
+        quantised=quantised(config),
+        notes=(why,) if why else (),
+    )
+
+
+def _how_quantised(method: str, bits: int | None) -> str:
+    if bits is None:
+        return f"its weights are quantised ({method}), and counted as if they were not"
+    return (
+        f"its weights are quantised ({method}): those of linear layers are counted in {bits} bits, the largest "
+        "of them widened at a time; which layers the method leaves out isn't known"
+    )
+
+
+def _library_of(name: str) -> str:
+    """The library that a name is a type of; empty where it is none, as a folder."""
+    try:
+        return catalog_of(name).library
+    except ModelError:
+        return ""
+
+
+def _request(subject: _Subject, asked: Mapping[str, Any]) -> tuple[MemoryRequest, list[str]]:
+    notes = [*subject.notes]
+    mode = asked.get("mode") or ("generation" if subject.decodes else "inference")
+    if mode == "generation" and not subject.decodes:
+        raise ModelError("how much memory generation takes is not known", why="the model's task decodes nothing")
+    longest = _LONGEST if subject.decodes and not subject.encodes else _LONGEST_ENCODED
+    context = asked.get("context") or min(longest, subject.longest or longest)
+    if subject.reads and subject.longest is not None and context > subject.longest:
+        raise ModelError(
+            f"the model reads no more than {subject.longest} tokens",
+            why=f"its configuration says so, and {context} were asked for",
+            fix=f"Ask with --context {subject.longest}.",
+        )
+    if not subject.reads:
+        context = 16
+        notes.append("it reads no text: the sizes of its images or sounds are those of its configuration")
+    if context * (asked.get("batch") or 1) > _MOST_TOKENS:
+        raise ModelError(
+            f"no estimate is made for more than {_MOST_TOKENS} tokens at once",
+            fix="Ask for a smaller --batch or --context; between two batches memory grows evenly.",
+        )
+    batch, precision = asked.get("batch") or 1, asked.get("precision") or subject.precision
+    return MemoryRequest(mode=mode, precision=precision, batch=batch, context=context), notes
+
+
+def _others(request: MemoryRequest, subject: _Subject) -> Iterator[MemoryRequest]:
+    """Requests that differ in one thing and take less; then those that differ in two or three, in as much as each
+    may."""
+    less: list[dict[str, Any]] = []
+    if request.batch > 1:
+        less.append({"batch": 1})
+    if request.precision == "float32":
+        less.append({"precision": "bfloat16"})
+    yield from (replace(request, **one) for one in less)
+    lengths = [request.context >> step for step in range(1, _SHORTER + 1)] if subject.reads else []
+    lengths = [one for one in lengths if one >= _LEAST_CONTEXT]
+    yield from (replace(request, context=one) for one in lengths)
+    less += [{"context": one} for one in lengths[-1:]]
+    for many in range(2, len(less) + 1):
+        yield replace(request, **{name: value for one in less[:many] for name, value in one.items()})
+
+
+def _estimate(subject: _Subject, request: MemoryRequest) -> MemoryEstimate:
+    taken = placeholders(subject.specs)
+    length = max(request.context - taken, 4)  # the places of images count among the tokens
+    return subject.stack.estimate(request, subject.specs, [length] * request.batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantised:
+    """How a checkpoint's linear layers are kept: the method's name, bits of a weight or None where nothing tells."""
+
+    method: str
+    bits: int | None
+
+
+def refuse_impossible(config: Any) -> None:
+    """Raise `ModelError` for sizes that no model has: below zero, or zero where something is divided by them."""
+    for scope in tree(config):
+        for role in _SIZES:
+            for name, value in role_of(scope, role).items():
+                for one in value if isinstance(value, list | tuple) else [value]:
+                    if type(one) is int and (one < 0 or (one == 0 and role in _NEVER_ZERO)):
+                        raise ModelError(
+                            "the configuration describes no model",
+                            why=f"its {name} is {one}",
+                            fix="Put right what config.json says.",
+                        )
+
+
+def declared_precision(config: Any) -> tuple[str, str]:
+    """The precision that a configuration names, or float32 and in words why that is taken instead."""
+    declared = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+    if declared in PRECISIONS:
+        return declared, ""
+    return "float32", f"its configuration names {declared}, which isn't counted here: figures are for float32"
+
+
+def quantised(config: Any) -> Quantised | None:
+    """How the weights are kept, where the configuration says that they are quantised."""
+    said = getattr(config, "quantization_config", None)
+    if said is None:
+        return None
+    said = said if isinstance(said, Mapping) else said.to_dict()
+    method = str(said.get("quant_method") or "an unnamed way")
+    return Quantised(method=method, bits=_bits(method, said))
+
+
+def _bits(method: str, said: Mapping[str, Any]) -> int | None:
+    for name in ("bits", "nbits", "w_bit", "weight_bits"):
+        if isinstance(said.get(name), int):
+            return int(said[name])
+    if said.get("load_in_4bit") or said.get("_load_in_4bit"):
+        return 4
+    if said.get("load_in_8bit") or said.get("_load_in_8bit"):
+        return 8
+    named = _NAMED_BITS.search(str(said.get("weights") or said.get("quant_type") or ""))
+    return int(named[1]) if named else _BITS.get(method)
+
+
+def weights_of_another(folder: Path, parameters: int) -> str:
+    """In words, that the weights in a folder are not so many as its configuration makes; empty where they are, and
+    where there are none that can be read."""
+    from safetensors import SafetensorError, safe_open
+
+    count = 0
+    for file in sorted(folder.glob("*.safetensors")):
+        if not is_plain_file(file):
+            return f"{file.name} is not a regular file: figures come from config.json alone"
+        try:
+            with safe_open(str(file), "numpy") as opened:  # type: ignore[no-untyped-call]
+                count += sum(prod(opened.get_slice(name).get_shape()) for name in opened.keys())  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            return f"{file.name} can't be read ({error}): figures come from config.json alone"
+    if not count or abs(count - parameters) <= _APART * parameters:
+        return ""
+    return (
+        f"its weight files hold {count:,} numbers, and its configuration makes a model of {parameters:,}: "
+        "figures come from the configuration"
+    )

@@ -1,0 +1,102 @@
+"""`memory_answer`: estimates for the model that a user named, from a child process or from what one said before."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate
+from generators.models.classifier import Classification, kind_of
+from generators.recipes.on_demand import memory_in_child
+from hardware.errors import ModelError, echo
+from hardware.files import cache_folder, write_whole
+from hardware.process import ROOT
+
+log = logging.getLogger(__name__)
+
+_SOURCES = (
+    *("generators/recipes/memory", "generators/recipes", "generators/models/inputs.py"),
+    *("generators/compatibility/memory_fit.py", "hardware/backends", "hardware/model"),
+)
+"""What estimates come from, below our root."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryAnswer:
+    """Estimates, that of the request first, and others of the same model that differ from it in one thing."""
+
+    estimates: tuple[MemoryEstimate, ...]
+    anatomy: MemoryAnatomy
+    notes: tuple[str, ...]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> MemoryAnswer:
+        """What a child answered."""
+        estimates = tuple(MemoryEstimate.from_dict(one) for one in data["estimates"])
+        return cls(estimates=estimates, anatomy=MemoryAnatomy(**data["anatomy"]), notes=tuple(data["notes"]))
+
+
+def memory_answer(found: Classification, asked: Mapping[str, Any]) -> MemoryAnswer:
+    """Estimates for a model; `asked` is as `generators.recipes.memory.memory_request.memory_of` takes it.
+
+    Nothing is computed in this process, and torch isn't imported. Raises `ModelError` with the reason where nothing
+    can be estimated.
+    """
+    known_type = found.model == found.model_type
+    if kind_of(found.model):
+        raise ModelError(
+            f"how much memory {echo(found.model)} takes is not known",
+            why="it is your own code or a graph, and only configurations of libraries are read",
+        )
+    if found.path is None and not known_type:
+        raise ModelError(
+            f"how much memory {echo(found.model)} takes is not known",
+            why="its config.json is not here",
+            fix=f"Fetch it with: hf download {found.model} config.json",
+        )
+    name = found.path or found.model_type
+    file = cache_folder("memory") / f"{_key(name, found, asked)}.json"
+    try:
+        return MemoryAnswer.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):  # not asked before, or cut off: it is made anew
+        said = memory_in_child(name, found.task if found.path is None else None, asked)
+    try:
+        write_whole(file, json.dumps(said))
+    except OSError as error:  # it was asked for, and is known: only the next time takes as long again
+        log.warning("%s isn't kept: %s", file, error)
+    return MemoryAnswer.from_dict(said)
+
+
+def _key(name: str, found: Classification, asked: Mapping[str, Any]) -> str:
+    config = hashlib.sha256((Path(name) / "config.json").read_bytes()).hexdigest() if found.path else ""
+    known = [found.model_type, found.task, config, dict(asked), _versions(), _sources()]
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("torch", "transformers"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError as error:
+            raise ModelError(
+                "how much memory a model takes is not known", why=f"{name} isn't installed", fix=f"pip install {name}"
+            ) from error
+    return found
+
+
+@functools.cache
+def _sources() -> str:
+    known = hashlib.sha256()
+    for place in _SOURCES:
+        path = ROOT / place
+        for file in [path] if path.is_file() else sorted([*path.glob("*.py"), *path.glob("*.toml")]):
+            known.update(file.read_bytes())
+    return known.hexdigest()

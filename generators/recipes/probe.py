@@ -1,0 +1,329 @@
+"""What one model gives: its inputs and reference, how its outputs hang together with its masks, its gradients, the
+numbers that a recipe keeps of it, and what no check asks."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from generators.models.catalog import TaskEntry
+from generators.models.classifier import Classification
+from generators.models.inputs import LENGTHS, make_inputs, placeholders
+from generators.models.model_libraries import denoised
+from hardware.compare import Array, Outputs, ReferenceNotFinite, compare_gradients, is_whole, scale_of
+from hardware.errors import ModelError
+from hardware.output_masks import covering, masks_of
+from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
+from hardware.testing.widened_weights import copy_over
+
+from . import measurements
+from .build_model import line_of
+from .config_scopes import overrides
+from .diffusion import diffusion_specs
+from .input_layouts import with_sense_masks
+from .input_specs import input_specs, lengths_of
+from .measurements import NOISE, SUBTLE
+
+if TYPE_CHECKING:
+    import torch
+
+SEED = 0
+_SHORTER = 4
+_COUNT = 16
+_WORDS = "model.train()"
+"""What a model says that has gradients in training mode alone: Reformer computes its layers anew on the way back."""
+_STEPS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What one model gave: its inputs and reference, and how the outputs hang together with the masks."""
+
+    lengths: tuple[int, int]
+    specs: dict[str, dict[str, Any]]
+    inputs: dict[str, Array]
+    reference: dict[str, Array]
+    outputs: tuple[str, ...]
+    masked_by: dict[str, str]
+    mask_input: str | None
+    sensitivity: dict[str, float]
+    small_faults: tuple[Outputs, ...]
+    padding_heard: float
+    unknown_masks: tuple[str, ...]
+    trains_only: bool
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether dropping the mask changes too little to be seen."""
+        return self.sensitivity.get("mask_dropped", 1.0) < measurements.SUBTLE
+
+    @property
+    def is_leaky(self) -> bool:
+        """Whether what stands in padded places is heard, as where a text is read off its last token."""
+        return not self.padding_heard < measurements.NOISE
+
+    def recorded(self, origin: str) -> dict[str, Any]:
+        """The 16 numbers of a main output, and what vouches for them."""
+        masks = masks_of(self.masked_by, self.inputs)
+        return record(
+            self.reference,
+            self.outputs,
+            masks,
+            faults=self.small_faults,
+            seed=SEED,
+            lengths=self.lengths,
+            origin=origin,
+        )
+
+
+def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, pad_senses: bool) -> Measured:
+    if what.architecture == "diffusion":
+        lengths, specs = LENGTHS, diffusion_specs(model, denoised(what.model_type, entry.task))
+        unknown_masks: tuple[str, ...] = ()
+    else:
+        lengths = lengths_of(model)
+        specs = input_specs(model, entry, what.architecture, side, lengths[0])
+        told = overrides(what.model_type, entry.task).get("inputs", {})
+        padded, unknown_masks = with_sense_masks(model, specs, lengths, told)
+        if pad_senses:
+            specs = padded
+        else:
+            unknown_masks = (*unknown_masks, *(name for name in padded if padded[name] != specs.get(name)))
+    inputs = make_inputs(specs, SEED, lengths)
+    trains = trains_only(model, inputs)  # asked of a model that has run nothing
+    exact = as_reference(copy_over(model))
+    reference = float64_outputs(exact, inputs)
+    if all(is_whole(one) for one in reference.values()):
+        raise ModelError(f"{type(model).__name__} gives no floating tensor")
+    less = min(_SHORTER, lengths[1] - 1)
+    shorter = (lengths[0] - less, lengths[1] - less)
+    other = float64_outputs(exact, make_inputs(specs, SEED + 1, shorter))
+    columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
+    masked_by = measurements.masked_outputs(other, reference, columns, specs)
+    # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
+    masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
+    asked = "padding" not in overrides(what.model_type, entry.task).get("not_asked", ())
+    mask_input = masks[0] if masks and asked else None
+    padding = measurements.padding_heard(model, inputs, specs, reference, masked_by, mask_input)
+    if not padding < measurements.NOISE:
+        front = measurements.in_front(masked_by, reference, columns[1])
+        heard = measurements.padding_heard(model, inputs, specs, reference, front, mask_input)
+        masked_by, padding = (front, heard) if heard < measurements.NOISE else (masked_by, padding)
+    sensitivity, small_faults = measurements.sensitivity_of(model, inputs, reference, masked_by, mask_input)
+    return Measured(
+        lengths=lengths,
+        specs=specs,
+        inputs=inputs,
+        reference=reference,
+        outputs=_main_outputs(entry, reference),
+        masked_by=masked_by,
+        mask_input=mask_input,
+        sensitivity=sensitivity,
+        small_faults=small_faults,
+        padding_heard=padding,
+        unknown_masks=unknown_masks,
+        trains_only=trains,
+    )
+
+
+def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ...]:
+    """The outputs that a task is about, all tensors of those that are tuples; the first that there is, otherwise."""
+    floating = [name for name, array in given.items() if not is_whole(array)]
+    meant = {
+        n: [g for g in floating if g == n or (g.startswith(f"{n}_") and g[len(n) + 1 :].isdigit())]
+        for n in entry.outputs
+    }
+    return tuple(name for names in meant.values() for name in names) or (floating[0],)
+
+
+def measured(model: Any, entry: TaskEntry, what: Classification, *, pad_senses: bool = True) -> Measured:
+    """Measure with padding on the side where a dropped mask is heard and padding isn't; right first but for decoders.
+
+    A mask that is heard on neither side is still one that the model takes: its suite says that it isn't honoured.
+    Without `pad_senses` images and sounds are whole.
+    """
+    decodes = what.architecture == "decoder-only" or generates(model, entry, what.model_type) == "causal"
+    sides = ("left",) if decodes else ("right", "left")
+    results = []
+    for side in sides:
+        try:
+            results.append(_measure(model, entry, what, side, pad_senses=pad_senses))
+        except (ModelError, ReferenceNotFinite):
+            raise
+        except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe
+            raise ModelError(
+                f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {line_of(error)}"
+            ) from error
+        if not results[-1].is_deaf and not results[-1].is_leaky:
+            return results[-1]
+    return next((one for one in results if not one.is_deaf), results[0])
+
+
+def generates(model: Any, entry: TaskEntry, model_type: str) -> str:
+    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
+    as do those that write what they hear behind the places of the sound."""
+    if entry.generate == "none" or not hasattr(model, "generate"):
+        return "none"
+    if "decoding" in overrides(model_type, entry.task).get("not_asked", ()):
+        return "none"
+    return "seq2seq" if model.config.is_encoder_decoder else "causal"
+
+
+def record(
+    reference: Outputs,
+    among: Sequence[str],
+    masks: Mapping[str, Array],
+    *,
+    faults: Sequence[Outputs] = (),
+    seed: int,
+    lengths: Sequence[int],
+    origin: str,
+) -> dict[str, Any]:
+    """16 numbers of one output at seeded positions where its mask is 1 and that aren't ruled out, and its scale.
+
+    The output is the first of those `among` which all `faults` (outputs under each) move by `SUBTLE`, else the one
+    that they move most. Where a fault moves none of the numbers by that, it gets one of its own: where it is loudest.
+    """
+    moves = {name: [_moves(one, reference, name, masks.get(name)) for one in faults] for name in among}
+    least = {name: min((float(one.max(initial=0.0)) for one in moves[name]), default=0.0) for name in among}
+    output = next((name for name in among if least[name] >= SUBTLE), max(among, key=lambda name: least[name]))
+    array, mask = reference[output], masks.get(output)
+    positions = _drawn(array, mask, np.random.default_rng(seed))
+    for number, move in enumerate(moves[output], 1):
+        if max(move[tuple(place)] for place in positions) < SUBTLE:
+            positions[-number] = [int(place) for place in np.unravel_index(move.argmax(), move.shape)]
+    kept = array if mask is None else array[covering(mask, array)]
+    return {
+        "output": output,
+        "positions": positions,
+        "values": [float(f"{array[tuple(place)]:.10g}") for place in positions],
+        "scale": float(f"{scale_of(kept):.6g}"),
+        "seed": seed,
+        "lengths": list(lengths),
+        "origin": origin,
+    }
+
+
+def _drawn(array: Array, mask: Array | None, rng: np.random.Generator) -> list[list[int]]:
+    """Positions that mean something, drawn at random."""
+    meant = np.argwhere(np.ones(array.shape[:1]) if mask is None else mask)
+    positions: list[list[int]] = []
+    for place in rng.integers(0, len(meant), _COUNT):
+        while True:
+            rest = [int(rng.integers(0, size)) for size in array.shape[meant.shape[1] :]]
+            position = [*map(int, meant[place]), *rest]
+            if not np.isneginf(array[tuple(position)]):
+                break
+        positions.append(position)
+    return positions
+
+
+def _moves(fault: Outputs, reference: Outputs, name: str, mask: Array | None) -> Array:
+    """How far each entry of an output moves, relative to its scale; 0 where it means nothing, or isn't comparable."""
+    got, want = fault.get(name), reference[name]
+    if got is None or got.shape != want.shape:
+        return np.zeros(want.shape)
+    kept = want if mask is None else want[covering(mask, want)]
+    with np.errstate(invalid="ignore"):
+        moves = np.abs(got - want) / scale_of(kept)
+    moves = np.where(np.isfinite(moves), moves, 0.0)
+    if mask is not None:
+        meant = covering(mask, want)
+        moves = moves * meant.reshape(*meant.shape, *[1] * (want.ndim - meant.ndim))
+    return np.asarray(moves)
+
+
+def trains_only(model: torch.nn.Module, inputs: Mapping[str, Array]) -> bool:
+    """Whether a float32 model has gradients in training mode alone: it says so, or in evaluation mode it keeps from
+    pass to pass what it computed of parameters, which then get none (Mega its kernels)."""
+    try:
+        at_first = float64_gradients(as_reference(copy_over(model)), inputs)
+        used = as_reference(copy_over(model))
+        float64_outputs(used, inputs)
+        return len(float64_gradients(used, inputs)) < len(at_first)
+    except AssertionError as error:
+        return _WORDS in str(error)
+    except Exception:  # whatever modelling code raises shows when the gradients are compared
+        return False
+
+
+def lost_gradients(
+    model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str], *, training: bool
+) -> list[str]:
+    """Why the gradients of a float32 model are no match for those in float64; empty where they are.
+
+    A number next to a kink, as that of a ReLU, may fall on either side of it: then another gain is the better one.
+    Other kernels round otherwise, and another processor has others; so they are asked for with oneDNN and without.
+    """
+    import torch
+
+    from hardware.backends._torch import loss_gradients
+    from hardware.model.calls import to_tensors
+
+    exact = as_reference(copy_over(model))
+    try:
+        given = to_tensors(inputs, "cpu", torch.float32)
+        want = float64_gradients(exact, inputs, masked_by, training=training)
+        error = 0.0
+        for with_onednn in (True, False):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="TF32 acceleration")  # flags() sets what nobody has
+                with torch.backends.mkldnn.flags(enabled=with_onednn):
+                    got = loss_gradients(copy.deepcopy(model), given, masked_by, training=training)
+            error = max(error, compare_gradients(got, want).max_rel_error)
+    except Exception as raised:  # whatever modelling code raises, it is the reason why nothing can be learnt
+        return [f"there are no gradients: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]
+    return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]
+
+
+def run_whole(model: torch.nn.Module, found: Measured, decoding: str) -> tuple[set[str], bool]:
+    """Names of the modules that a forward pass and decoding call, and whether decoding used a cache."""
+    used = True
+
+    def decode() -> None:
+        nonlocal used
+        used = _decoded_with_cache(run, found)
+
+    run = copy.deepcopy(model)
+    reached = measurements.modules_reached(run, lambda: measurements.run(run, found.inputs))
+    if decoding != "none":
+        reached |= measurements.modules_reached(run, decode)
+    return reached, used
+
+
+def left_out(model: torch.nn.Module, found: Measured, reached: Collection[str], told: Mapping[str, Any]) -> str:
+    """The condition under which a model's suite passes, in words; empty where there is none."""
+    said = [told["left_out"]] if "left_out" in told else []
+    if unrun := ", ".join(_unrun(model, reached)):
+        said.append(f"{unrun}, which no check runs")
+    if found.unknown_masks:
+        said.append(f"padding by {', '.join(found.unknown_masks)}")
+    return "; ".join(said)
+
+
+def _unrun(model: torch.nn.Module, reached: Collection[str]) -> Iterator[str]:
+    """The models inside `model`, whole ones of the library, of which no module was reached."""
+    named: list[str] = []
+    for name, module in model.named_modules():
+        if not name or not hasattr(module, "save_pretrained") or any(name.startswith(f"{one}.") for one in named):
+            continue
+        if not any(one == name or one.startswith(f"{name}.") for one in reached):
+            named.append(name)
+    yield from named
+
+
+def _decoded_with_cache(model: torch.nn.Module, found: Measured) -> bool:
+    import torch
+
+    from hardware.model.calls import to_tensors
+    from hardware.model.greedy_decoding import greedy
+
+    try:
+        return greedy(model, to_tensors(found.inputs, "cpu", torch.float32), steps=_STEPS, use_cache=True).used_cache
+    except Exception:  # whatever decoding raises, the suite's checks of it show
+        return True

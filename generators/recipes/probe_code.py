@@ -1,0 +1,362 @@
+"""What a type's own code does, whatever it runs on: asked of torch on CPU, before any target is.
+
+Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow, what its ONNX export
+is, and work that stays on the host: faults and habits of modelling code that every target meets. Imports torch and
+transformers.
+
+For what stays on the host each call of torch is watched with the place that its tensors would have: weights, buffers
+and inputs are on a device, a tensor that is made without a device is the host's, so are those that modules keep as
+plain attributes, and so is whatever follows from host tensors alone. Devices take no part in it, so that code which
+asks for the kind of its device goes the way of the CPU. Calls from C++ and from inside `torch.nn.functional` aren't
+seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, OWN_SIZES, CodeFacts
+from generators.models.inputs import make_inputs, other_draws
+from generators.models.recipe import Recipe
+from hardware.backends.base import ModelSubject, Unsupported
+from hardware.compare import Array, compare
+from hardware.export.convert_model import Compute, Tensors, bare_forward, by_position, holding, traceable
+from hardware.export.decoding_graphs import decoding_graphs
+from hardware.export.exported import ONNX, Exported
+from hardware.export.onnx_export import export_onnx, missing_packages
+from hardware.export.verify_export import STEPS, Proof, held_inputs
+from hardware.model.calls import forward, to_arrays, to_tensors
+from hardware.model.positions import host_positions
+from hardware.testing.reference import as_reference, float64_generation, float64_outputs, identity_of
+from hardware.testing.widened_weights import copy_over
+
+from . import measurements
+from .build_model import filled_model, line_of
+
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/:'\"]+/)+")
+"""The folders of a path of this machine, whether it is whole or cut off; not those of an address."""
+_MANY_AXES = 5
+"""From here on runtimes differ in what they take."""
+_TO_HOST = frozenset({"cpu", "tolist", "numpy", "__array__"})
+"""Methods that read a tensor back."""
+_MOVING = frozenset({"to", "type_as"})
+_ASKING = frozenset({"__get__", "size", "dim", "stride", "numel", "is_floating_point", "__len__", "type"})
+"""What asks about a tensor, and computes nothing."""
+
+
+class _Trace:
+    """A trace of torch's, opened as exports are: arrays by name to arrays by name."""
+
+    def __init__(self, model: Any, given: Tensors, compute: Compute) -> None:
+        import torch
+
+        self.model, self.inputs = model, list(given)
+        module = by_position(model, compute, self.inputs)
+        with torch.no_grad():
+            self.outputs = list(compute(given))
+            self.script = torch.jit.trace(module, tuple(given.values()), strict=False)
+
+    def __call__(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        import torch
+
+        tensors = to_tensors(arrays, "cpu", torch.float32)
+        given = {**tensors, **host_positions(self.model, tensors)}
+        with torch.no_grad():
+            results = self.script(*(given[name] for name in self.inputs))
+        return to_arrays(dict(zip(self.outputs, results, strict=True)))
+
+    def operators(self) -> tuple[str, ...]:
+        """The operators of the trace, as a converter meets them: `aten::einsum` and not what it computes with."""
+        return tuple(sorted({node.kind() for node in self._nodes() if node.kind().startswith("aten::")}))
+
+    def largest_rank(self) -> int:
+        """How many axes the tensor with the most of them has."""
+        sizes = [
+            value.type().sizes()
+            for node in self._nodes()
+            for value in node.outputs()
+            if str(value.type()) != "None"
+            if value.type().kind() == "TensorType"
+        ]
+        return max((len(one) for one in sizes if one is not None), default=0)
+
+    def _nodes(self) -> Iterator[Any]:
+        blocks = [self.script.inlined_graph]
+        while blocks:
+            for node in blocks.pop().nodes():
+                yield node
+                blocks += list(node.blocks())
+
+    def generate(self, inputs: Any, *, steps: int) -> Any:
+        raise NotImplementedError("a trace of one forward pass decodes nothing")
+
+
+def code_facts_of(recipe: Recipe) -> CodeFacts:
+    """Ask the tiny model of a recipe. Raises `ModelError` where it can't be built any more."""
+    model, inputs = filled_model(recipe), _inputs(recipe)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice to users, and tracing's about what it makes constant
+        on_host = _on_host(model, inputs)  # first, while the model keeps nothing of other passes
+        facts = CodeFacts(
+            model_type=recipe.model_type,
+            task=recipe.task,
+            recipe=recipe.digest,
+            padding_error=_padding(model, recipe, inputs) if recipe.mask_input else None,
+            host_functions=on_host,
+        )
+        if recipe.generate != "none":
+            error, why = _cache(model, inputs)
+            facts = replace(facts, cache_error=error, cache_fails=why)
+        facts = _forward_trace(facts, model, recipe, inputs)
+        if recipe.generate != "none":
+            facts = replace(facts, step_fails=_step_trace(model, inputs))
+    return with_onnx(facts, recipe)
+
+
+def with_onnx(facts: CodeFacts, recipe: Recipe) -> CodeFacts:
+    """Facts with what the type's ONNX exports are now, for each shape that its suite asks for. Raises `ModelError` as
+    above, and `ImportError` without what exports."""
+    model = filled_model(recipe)
+    subject = ModelSubject(
+        model=model, task=recipe.task, identity=identity_of(model), masked_by=recipe.masked_by, generates="none"
+    )
+    try:
+        operators = {one for inputs in _draws(recipe) for one in onnx_operators(subject, inputs)}
+    except Unsupported as error:
+        return replace(facts, onnx_operators=(), onnx_fails=_said(error))
+    return replace(facts, onnx_operators=tuple(sorted(operators)), onnx_fails="")
+
+
+def _draws(recipe: Recipe) -> Iterator[dict[str, Array]]:
+    yield _inputs(recipe)
+    draws = other_draws(recipe.recorded["lengths"])
+    for seed, lengths in draws if recipe.mask_input else draws[:-1]:
+        yield make_inputs(recipe.inputs, seed, lengths or recipe.recorded["lengths"])
+
+
+def _inputs(recipe: Recipe) -> dict[str, Array]:
+    return make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
+
+
+def _padding(model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> float:
+    exact = float64_outputs(as_reference(copy_over(model)), inputs)
+    heard = measurements.padding_heard(model, inputs, recipe.inputs, exact, recipe.masked_by, recipe.mask_input)
+    return _rounded(heard)
+
+
+def _cache(model: Any, inputs: Mapping[str, Array]) -> tuple[float | None, str]:
+    """How far the logits of decoding with a cache are from those without one, both in float64; `None` with the reason
+    where decoding fails."""
+    exact = as_reference(copy_over(model))
+    try:
+        want = float64_generation(exact, inputs, steps=STEPS)
+        got = float64_generation(exact, inputs, steps=STEPS, use_cache=True)
+    except Exception as error:  # whatever decoding raises is what every target will meet
+        return None, _said(error)
+    if not np.array_equal(got.tokens, want.tokens):
+        return 1.0, ""  # other tokens: from there on the logits speak of other texts
+    return _rounded(compare({"logits": got.logits}, {"logits": want.logits}).max_rel_error), ""
+
+
+def _on_host(model: Any, inputs: Mapping[str, Array]) -> tuple[str, ...]:
+    """What a forward pass leaves to the host."""
+    import torch
+
+    tensors = to_tensors(inputs, "cpu", torch.float32)
+
+    def work() -> None:
+        with torch.no_grad():
+            forward(model, tensors)
+
+    return host_functions(model, tensors.values(), work)
+
+
+def _forward_trace(facts: CodeFacts, model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> CodeFacts:
+    """What a trace of the forward pass holds for, why not for more, and what is in it."""
+    subject = ModelSubject(model=model, task=recipe.task, identity="", masked_by=recipe.masked_by)
+    proof = Proof.of(subject, inputs, "torch's interpreter of traces", decodes=False)
+    for held in (None, held_inputs(inputs)):
+        made = Exported(folder=Path(), method="traced", static=held is not None)
+        try:
+            tensors, positions, compute = bare_forward(model, inputs)
+            with traceable(model):
+                trace = _Trace(model, *holding(compute, {**tensors, **positions}, held))
+            facts = replace(facts, trace_operators=trace.operators(), largest_rank=trace.largest_rank())
+            proof.of_forward(trace, made)
+            if held is None and proof.other is not None:
+                proof.of_other_shapes(trace, made)
+        except Exception as error:  # whatever the library or torch's tracer raises
+            facts = replace(facts, trace_fails=facts.trace_fails or _said(error))
+            continue
+        return replace(facts, traced=ANY_LENGTH if held is None else OWN_SIZES)
+    return replace(facts, traced=NOT_TRACED)
+
+
+def _step_trace(model: Any, inputs: Mapping[str, Array]) -> str:
+    """Why what decodes a token can't be traced; empty where it can."""
+    import torch
+
+    try:
+        with contextlib.closing(decoding_graphs(model, inputs)) as graphs, torch.no_grad():
+            for graph in graphs:
+                module = by_position(graph.part, graph.compute, list(graph.given))
+                torch.jit.trace(module, tuple(graph.given.values()), strict=False)
+    except Exception as error:  # whatever the library or torch's tracer raises
+        return _said(error)
+    return ""
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.3g}")
+
+
+def _said(error: Exception) -> str:
+    """An error's text without the folders of this machine: it is kept, and may be shipped."""
+    return _FOLDERS.sub("", f"{type(error).__name__}: {line_of(error)}")
+
+
+def onnx_operators(subject: ModelSubject, inputs: Mapping[str, Array]) -> tuple[str, ...]:
+    """The operators of a model's verified export for these inputs, in alphabetical order.
+
+    `onnx.Reshape` says that there is one; `onnx.Reshape[6]` that it has a tensor of six axes (from five on),
+    `onnx.Add(int64)` that it gives something else than floating-point numbers, `onnx.Einsum(ij,jk->ik)` what it sums.
+    Raises `Unsupported` where no export is right, and `ImportError` without the packages of `requirements-onnx.txt`.
+    """
+    if missing := missing_packages():
+        raise ImportError(missing)
+    return operators_in(export_onnx(subject, inputs).folder / ONNX)
+
+
+def operators_in(file: Path) -> tuple[str, ...]:
+    """The same of a file."""
+    import onnx
+
+    graph = onnx.shape_inference.infer_shapes(onnx.load(str(file))).graph
+    types = {one.name: one.type.tensor_type for one in (*graph.input, *graph.output, *graph.value_info)}
+    return tuple(sorted({said for node in _nodes(graph) for said in _told(node, types)}))
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
+
+
+def _told(node: Any, types: Mapping[str, Any]) -> Iterator[str]:
+    from onnx import TensorProto
+
+    name = f"onnx.{node.op_type}"
+    yield name
+    axes = max((len(types[one].shape.dim) for one in (*node.input, *node.output) if one in types), default=0)
+    if axes >= _MANY_AXES:
+        yield f"{name}[{axes}]"
+    kind = types[node.output[0]].elem_type if node.output and node.output[0] in types else 0
+    if kind not in (0, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE):
+        yield f"{name}({TensorProto.DataType.Name(kind).lower()})"
+    for attribute in node.attribute:
+        if attribute.name == "equation":
+            yield f"{name}({attribute.s.decode().replace(' ', '')})"
+
+
+def host_functions(model: Any, inputs: Iterable[Any], work: Callable[[], object]) -> tuple[str, ...]:
+    """The functions of torch in `work` that take or make tensors of the host where `model` and `inputs` are on a
+    device, in alphabetical order. Numbers in tensors without dimensions don't count.
+
+    The model should be fresh: what it keeps of an earlier pass would count as the host's. Raises what `work` raises.
+    """
+    from torch.overrides import TorchFunctionMode
+
+    places = _Places()
+    moved = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    kept = [tensor for module in model.modules() for tensor in _tensors(list(vars(module).values()))]
+    places.put([tensor for tensor in kept if id(tensor) not in moved], there=False)
+    places.put(inputs)
+
+    class Watch(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return places.call(func, args, kwargs or {})
+
+    with Watch():
+        work()
+    return tuple(sorted(places.functions))
+
+
+class _Places:
+    """Where tensors would be. A device's tensors say that they are on `cpu:0`, the host's on `cpu`: what code makes
+    `device=` of either goes where they are."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.here = torch.device("cpu", 0)
+        self.asks_device = torch.Tensor.device
+        self.known: dict[int, tuple[Any, bool]] = {}
+        self.functions: set[str] = set()
+
+    def put(self, values: Iterable[Any], *, there: bool = True) -> None:
+        for value in values:
+            self.known[id(value)] = (value, there)  # the tensor too, or another could take its number
+
+    def is_there(self, tensor: Any) -> bool:
+        """Whether it is on the device: weights, and what nobody saw being made, as inside `vmap`, are taken to be."""
+        known = self.known.get(id(tensor))
+        return known is None or known[1]
+
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
+        name = str(getattr(func, "__name__", func))
+        given = list(_tensors((args, kwargs)))
+        if getattr(func, "__self__", None) is self.asks_device:
+            return self.here if self.is_there(args[0]) else result
+        made = list(_tensors(result))
+        if name in _ASKING and not made:
+            return result
+        there = self._goes_there(name, args, kwargs, given)
+        if args and name.endswith("_") and not name.endswith("__"):
+            there = self.is_there(args[0])  # in place
+        touches_host = self._touches_host(name, given)
+        moved = name in _MOVING  # on the CPU there may be nothing to do, and the same tensor comes back
+        self.put([one for one in made if moved or all(one is not other for other in given)], there=there)
+        if touches_host or any(one.dim() and not self.is_there(one) for one in made):
+            self.functions.add(name)
+        return result
+
+    def _goes_there(self, name: str, args: Any, kwargs: Any, given: list[Any]) -> bool:
+        import torch
+
+        if name in _TO_HOST:
+            return False
+        texts = [kwargs.get("device"), *(args[1:2] if name == "to" else ())]
+        wished = [torch.device(one) for one in texts if isinstance(one, str)]
+        wished += [one for one in (*args, *kwargs.values()) if isinstance(one, torch.device)]
+        if wished:
+            return bool(wished[0] == self.here)
+        if name in _MOVING and len(given) > 1:
+            return self.is_there(given[1])
+        return any(map(self.is_there, given))
+
+    def _touches_host(self, name: str, given: list[Any]) -> bool:
+        return any(name in _TO_HOST or not self.is_there(one) for one in given if one.dim())
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _tensors(one)
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _tensors(one)

@@ -1,0 +1,216 @@
+"""Models at real size: configurations at real widths with one or two layers, of a model type's defaults or of a
+checkpoint's config.json; and how a type calls torch's operators at the size of its defaults.
+
+What the first need of memory is known before anything is allocated; for the second nothing is, because all tensors
+are fakes that carry shapes alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from generators.models.catalog import TaskClass, load_catalog
+from generators.models.checkpoint import read_checkpoint
+from generators.models.classifier import Classification, classify_folder, classify_type
+from generators.models.inputs import make_inputs
+from generators.models.recipe import Recipe
+from generators.models.recipe_store import load_recipe
+from hardware.compare import Array
+from hardware.errors import ModelError, echo
+from hardware.inventory.system.main_memory import free_bytes
+
+from . import tiny
+from .build_model import build, class_of, line_of
+from .config_division import Division
+from .config_scopes import arguments_of, children, default_of, overridden, overrides, role_of
+from .derive import loudest_recipe, task_class
+from .input_specs import input_specs
+from .operator_calls import OperatorCall, call_recorder
+
+BYTES_A_PARAMETER = 28
+"""The model and what the target makes of it (4 + 4), its float64 reference (8), gradients of both (4 + 8)."""
+
+_SHOWN = ("hidden", "width", "heads", "head_dim", "layers", "vocabulary", "positions", "experts", "experts_used")
+"""Roles whose attributes stand in the suite even where they are the defaults: they are what is real."""
+
+_LABELS = ("id2label", "label2id")
+_LEFT_OUT = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "model_type", *_LABELS)
+_SEED = 0
+_MASKS = ("mask", "padded", "heard", "shown", "ones")
+_OF_FAKES = "prim."
+"""What fakes ask each other that tensors don't."""
+
+
+def derive_real(name: str, task: str | None = None) -> Recipe:
+    """The recipe of a model type, or of the folder with a config.json, at its real widths with few layers.
+
+    Raises `ModelError` where it doesn't fit into the memory that is free (with the figures), or isn't accepted.
+    """
+    what, chosen, config, whose = start(name, task)
+    refused = ""
+    for layers in (tiny.LAYERS, 1):
+        arguments = json.loads(json.dumps(_arguments(config, layers)))
+        needed = _parameters(what, chosen, arguments) * BYTES_A_PARAMETER
+        free = free_bytes()
+        if needed > free:
+            refused = f"with {layers} layer(s) it needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+            continue
+        recipe = loudest_recipe(what, chosen, iter([arguments]), f"{what.model_type} at real widths")
+        kept = max(_counts(config, layers), default=layers)
+        return replace(recipe, subject="config", dimensions=f"real widths{whose}, {kept} layer(s)")
+    raise ModelError(
+        f"{echo(name)} does not fit into memory at its real widths",
+        why=refused,
+        fix="Leave out --dims real, or run it where there is more memory.",
+    )
+
+
+def start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, str]:
+    """What a model type or a folder with a config.json is, the class that does the task, its configuration, and in
+    words whose that is. Raises `ModelError` or `BrokenInput`."""
+    catalog = load_catalog()
+    if name in catalog.configs:
+        what = classify_type(name)
+        return what, task_class(name, task), tiny._defaults(name, catalog), ""
+    checkpoint = read_checkpoint(Path(name))
+    what = classify_folder(Path(name), name)
+    chosen = task_class(what.model_type, task or what.task)
+    make = class_of(catalog.config_class(what.model_type))
+    try:
+        config = make.from_dict(dict(checkpoint.config))
+    except Exception as error:  # a constructor raises whatever it likes; each means that the values can't be used
+        raise ModelError(
+            f"config.json in {echo(name)} makes no {make.__name__}", why=f"{type(error).__name__}: {error}"
+        ) from error
+    return what, chosen, config, " of a config.json"
+
+
+def _arguments(config: Any, layers: int) -> dict[str, Any]:
+    """The constructor arguments that make `config` with so many layers, its widths among them."""
+    parts = children(config)
+    values = {name: getattr(config, name, None) for name in arguments_of(config) if name not in parts}
+    plain = {n: v for n, v in values.items() if isinstance(v, tiny._PLAIN) and n not in _LEFT_OUT}
+    plain |= _fewer_layers(config, layers)
+    shown = {name for role in _SHOWN for name in role_of(config, role)}
+    default = default_of(config)
+    found = {n: v for n, v in plain.items() if n in shown or v != getattr(default, n, None)}
+    labels = getattr(config, "num_labels", None)
+    if not parts and labels is not None and labels != getattr(default, "num_labels", None):
+        found["num_labels"] = labels
+    for name, child in parts.items():
+        found[name] = {"model_type": child.model_type, **_arguments(child, layers)}
+    changes = overrides(getattr(config, "model_type", "")).get("config", {})
+    return overridden(found, _structural(changes), config)
+
+
+def _structural(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a type's overrides, those that aren't sizes of a tiny model: switches, and what refers to something else."""
+    nested = {name: _structural(value) for name, value in changes.items() if isinstance(value, Mapping)}
+    kept = {n: v for n, v in changes.items() if isinstance(v, bool) or (isinstance(v, str) and v.startswith("@"))}
+    return kept | {name: value for name, value in nested.items() if value}
+
+
+def _fewer_layers(config: Any, layers: int) -> dict[str, Any]:
+    places = tiny._layers(config, Division(factor=1)) if layers == tiny.LAYERS else list(range(layers))
+    most = len(places)
+    changed: dict[str, Any] = {
+        name: min(value, most) for name, value in role_of(config, "layers").items() if isinstance(value, int)
+    }
+    for name, value in role_of(config, "layer_kinds").items():
+        changed[name] = [value[place] for place in places if place < len(value)]
+    for name, value in role_of(config, "dense_layers_first").items():
+        changed[name] = min(value, most - 1)
+    windows = role_of(config, "image_window")
+    for name, value in role_of(config, "depths").items():
+        changed[name] = [2 if windows else 1] * len(value)
+    return changed
+
+
+def _counts(config: Any, layers: int) -> Iterator[int]:
+    for value in _fewer_layers(config, layers).values():
+        if isinstance(value, int):
+            yield value
+    for child in children(config).values():
+        yield from _counts(child, layers)
+
+
+def _parameters(what: Classification, chosen: TaskClass, arguments: Mapping[str, Any]) -> int:
+    """How many parameters a configuration has, counted without allocating them."""
+    import torch
+
+    with torch.device("meta"):
+        model = build(load_catalog().config_class(what.model_type), chosen.model_class, arguments)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def real_calls(model_type: str, task: str | None = None) -> tuple[OperatorCall, ...]:
+    """How one forward pass calls torch's operators at the size of the type's default configuration, in float32, for
+    the lengths and the batch of its tiny model.
+
+    Nothing is allocated: parameters and inputs are fakes. Where the model's own code can't be run on those, it is run
+    without masks, whose numbers it may ask for, and at last as graphs are made of it
+    (`hardware/export/convert_model.py`: experts without a loop). Sizes that depend on numbers have names (`u0`).
+    Raises `ModelError` where the type has no recipe, or its code asks other tensors for their numbers.
+    """
+    from hardware.export.traceable import traceable_parts
+
+    recipe = load_recipe(model_type, task)
+    if recipe is None or recipe.library != "transformers":
+        raise ModelError(f"{echo(model_type)} has no recipe of transformers", fix="Name a model type that has one.")
+    config = tiny._defaults(model_type, load_catalog())
+    failed: list[Exception] = []
+    masks = frozenset(name for name, spec in recipe.inputs.items() if spec["kind"] in _MASKS)
+    for parts, dropped in ((_as_it_is, frozenset()), (_as_it_is, masks), (traceable_parts, frozenset())):
+        try:
+            return _calls(recipe, config, parts, dropped)
+        except Exception as error:  # a model's own code, or a number that isn't there
+            failed.append(error)
+    raise ModelError(
+        f"{echo(model_type)} doesn't run at the size of its defaults without numbers",
+        why=f"{type(failed[0]).__name__}: {line_of(failed[0])}",
+    ) from failed[0]
+
+
+def _as_it_is(_: Any) -> AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+def _calls(
+    recipe: Recipe, config: Any, parts: Callable[[Any], AbstractContextManager[Any]], dropped: frozenset[str]
+) -> tuple[OperatorCall, ...]:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from transformers.initialization import no_init_weights
+
+    from hardware.model.calls import forward, to_tensors
+
+    unknown_numbers = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=unknown_numbers)
+    with torch.device("meta"), no_init_weights():  # what a constructor counts on the CPU keeps its numbers
+        model = class_of(recipe.model_class)(copy.deepcopy(config)).eval()
+    with mode:
+        model.to_empty(device="cpu")
+    tensors = to_tensors(_inputs(recipe, model), "cpu", torch.float32)
+    given = {
+        name: mode.from_tensor(tensor, static_shapes=True) for name, tensor in tensors.items() if name not in dropped
+    }
+    with parts(model), mode, call_recorder() as recorder, torch.no_grad():
+        forward(model, given)
+    return tuple(call for call in recorder.calls if not call.operator.startswith(_OF_FAKES))
+
+
+def _inputs(recipe: Recipe, model: Any) -> Mapping[str, Array]:
+    """Inputs for the sizes of this model: the recipe's kinds, with the sides and channels of its configuration."""
+    entry = task_class(recipe.model_type, recipe.task).entry
+    side = next((spec["side"] for spec in recipe.inputs.values() if spec["kind"] == "mask"), "right")
+    lengths = recipe.recorded["lengths"]
+    specs = input_specs(model, entry, classify_type(recipe.model_type).architecture, side, lengths[0])
+    return make_inputs({name: specs.get(name, spec) for name, spec in recipe.inputs.items()}, _SEED, lengths)

@@ -1,0 +1,31 @@
+"""`PlannedSuite`: one suite to write, with the prediction made before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from generators.compatibility.selection import Selection
+from generators.compatibility.verdict import Verdict
+from generators.model_profile import Profile
+from hardware.cell import Cell
+from hardware.target import Target
+from hardware.testing.tolerances import OwnTolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSuite:
+    """One suite to be: its cell, the device, the prediction made before anything runs, and its text."""
+
+    profile: Profile
+    cell: Cell
+    device: Target
+    verdict: Verdict
+    text: str
+    required: bool
+    selection: Selection | None = None
+    tolerance: OwnTolerance | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The name of the suite's file."""
+        return f"test_{self.cell.slug}.py"

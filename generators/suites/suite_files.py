@@ -1,0 +1,239 @@
+"""Suites on disk: written whole, never over a person's edits, and compared with what would be generated now."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+
+from generators.compatibility.rule_facts import facts_here
+from generators.compatibility.rules import load_rules, predict
+from generators.recipes.on_demand import recipe_for
+from generators.suites.planned_suite import PlannedSuite
+from hardware.detect import HardwareInfo
+from hardware.errors import BrokenInput, HwCompatError, ModelError, NothingMatched, OutputError
+from hardware.files import write_whole
+from hardware.safe_read import read_text
+from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
+from hardware.testing.pytest_environment import DEVICES_VARIABLE
+from hardware.testing.suite_file import SuiteFile, is_edited, read_suite
+from hardware.testing.tolerances import OwnTolerance
+
+from .render import TEMPLATES, render
+
+_CONFTEST = "conftest.py"
+_LONGEST = 4 * 1024 * 1024
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class SuiteState(StrEnum):
+    """How a file stands to what would be generated now."""
+
+    NEW = "new"
+    CURRENT = "current"
+    CHANGED = "changed"
+    EDITED = "edited"
+    ORPHAN = "orphan"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One suite's file, its state, and for an orphan why nothing would generate it."""
+
+    path: Path
+    state: SuiteState
+    reason: str = ""
+
+
+def state_of(path: Path, text: str) -> SuiteState:
+    """How the file at `path` stands to `text`."""
+    try:
+        present = read_text(path, longest=_LONGEST)
+    except FileNotFoundError:
+        return SuiteState.NEW
+    except (OSError, ValueError):
+        return SuiteState.EDITED
+    if present == text:
+        return SuiteState.CURRENT
+    return SuiteState.EDITED if is_edited(present) else SuiteState.CHANGED
+
+
+def write_suite(folder: Path, name: str, text: str, *, force: bool = False) -> SuiteState:
+    """Write a suite into `folder`; returns how the file stood before.
+
+    A file that was edited by hand is left alone unless `force`. A current one isn't touched. Raises
+    `OutputError`; a file appears whole or not at all.
+    """
+    path = folder / name
+    before = state_of(path, text)
+    if before is SuiteState.CURRENT or (before is SuiteState.EDITED and not force):
+        return before
+    _write(path, text)
+    return before
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder of suites, with the `conftest.py` that lets plain pytest record evidence.
+
+    A `conftest.py` that is there already is left alone. Raises `OutputError`.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    if not (folder / _CONFTEST).exists():
+        _write(folder / _CONFTEST, suite_conftest())
+
+
+def suite_conftest() -> str:
+    """The text of the `conftest.py` that lies beside generated suites."""
+    return (TEMPLATES / "suite_conftest.py.j2").read_text(encoding="utf-8")
+
+
+def compare_folder(
+    folder: Path, regenerate: Callable[[SuiteFile], str]
+) -> tuple[tuple[Compared, ...], dict[Path, str]]:
+    """The state of every suite in `folder`, and the texts that `regenerate` gave for them.
+
+    `regenerate` raises `HwCompatError` where a suite can't be made any more: the file is an orphan. Files
+    without a cell are a person's own and aren't looked at. Raises `BrokenInput` where there is no such folder.
+    """
+    if not folder.is_dir():
+        raise BrokenInput(f"{folder} is no folder of suites", fix="Name the folder that --output-dir wrote to.")
+    compared: list[Compared] = []
+    texts: dict[Path, str] = {}
+    for path in sorted(folder.glob("test_*.py")):
+        try:
+            suite = read_suite(path)
+        except HwCompatError as error:
+            compared.append(Compared(path=path, state=SuiteState.EDITED, reason=str(error)))
+            continue
+        if suite is None:
+            continue
+        try:
+            texts[path] = regenerate(suite)
+        except HwCompatError as error:
+            compared.append(Compared(path=path, state=SuiteState.ORPHAN, reason=str(error)))
+            continue
+        compared.append(Compared(path=path, state=state_of(path, texts[path])))
+    return tuple(compared), texts
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{folder} cannot be written",
+        why=error.strerror or str(error),
+        fix="Name another folder with --output-dir.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderState:
+    """The state of each file, what is said beside it, and the exit code: 0 where everything is current."""
+
+    files: tuple[Compared, ...]
+    notes: tuple[str, ...]
+    exit_code: int
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each file."""
+        return tuple(
+            f"{one.state:<8} {one.path.name}" + (f"  ({one.reason})" if one.reason else "") for one in self.files
+        )
+
+
+def compare_suites(
+    folder: Path,
+    regenerate: Callable[[SuiteFile], str],
+    *,
+    planned: Mapping[str, str] = _NONE,
+    update: bool = False,
+    force: bool = False,
+) -> FolderState:
+    """Compare, and with `update` write what changed; `planned` are texts by file name that have to be there.
+
+    Raises `NothingMatched` for a folder without suites, `BrokenInput` where there is none, `OutputError`.
+    """
+    found, texts = compare_folder(folder, lambda suite: planned.get(suite.path.name) or regenerate(suite))
+    there = {one.path.name for one in found}
+    missing = {folder / name: text for name, text in planned.items() if name not in there}
+    compared = [*found, *(Compared(path=path, state=SuiteState.NEW, reason="it is not there") for path in missing)]
+    if not compared:
+        raise NothingMatched(f"{folder} holds no suites", fix="Name the folder that --output-dir wrote to.")
+    if update:
+        for path, text in (texts | missing).items():
+            write_suite(folder, path.name, text, force=force)
+    states = {one.state for one in compared}
+    notes = []
+    if SuiteState.EDITED in states and not force:
+        notes.append("edited files are left alone; --update DIR --force overwrites them")
+    if not update and states & {SuiteState.CHANGED, SuiteState.NEW}:
+        notes.append(f"--update {shlex.quote(str(folder))} regenerates what changed")
+    failed = (
+        states & {SuiteState.EDITED, SuiteState.ORPHAN} and not force if update else states != {SuiteState.CURRENT}
+    )
+    return FolderState(
+        files=tuple(compared),
+        notes=tuple(notes),
+        exit_code=int(bool(failed)),
+    )
+
+
+def regenerate(
+    suite: SuiteFile,
+    inventory: HardwareInfo,
+    *,
+    template_folder: Path | None = None,
+    tolerance: OwnTolerance | None = None,
+) -> str:
+    """The present text for the cell of a suite. `tolerance` is the project file's for that cell, if it has one.
+
+    Raises `ModelError` where its model is no longer known, or is a checkpoint, whose folder a suite doesn't hold.
+    """
+    if suite.subject == "checkpoint":
+        raise ModelError(
+            f"{suite.cell.model} is a checkpoint",
+            why="its suite holds no path to its weights",
+            fix="Generate it again with --model FOLDER.",
+        )
+    if suite.subject != "tiny":
+        raise ModelError(
+            f"{suite.cell.model} is more than a model type",
+            why="what stands in its suite was found in your own code, or at real dimensions",
+            fix="Generate it again with the command in its first lines.",
+        )
+    recipe = recipe_for(suite.cell.model, suite.cell.task)
+    verdict = predict(suite.cell, facts_here(recipe, suite.cell, inventory), load_rules())
+    return render(recipe, suite.cell, verdict.rule_ids, template_folder=template_folder, tolerance=tolerance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenSuite:
+    """A planned suite on disk. With the state `edited` the file holds a person's text, not the planned one."""
+
+    planned: PlannedSuite
+    path: Path
+    state: SuiteState
+
+
+def suite_environment(written: Sequence[WrittenSuite]) -> dict[str, str]:
+    """What suites read beside their own text: device indices that were named, and where checkpoints lie."""
+    devices = [str(one.planned.device) for one in written if one.planned.device.index is not None]
+    folders = {str(one.planned.profile.folder.resolve()) for one in written if one.planned.profile.folder}
+    before = os.environ.get(CHECKPOINTS_VARIABLE)
+    return {
+        DEVICES_VARIABLE: ",".join(dict.fromkeys(devices)),
+        CHECKPOINTS_VARIABLE: os.pathsep.join([*sorted(folders), *([before] if before else [])]),
+    }

@@ -1,0 +1,195 @@
+"""What targets share that compute in a worker: a process of their own environment, to which arrays go as files, and
+which may run ONNX files in an ONNX Runtime of whichever build."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..errors import BackendUnavailable
+from ..evidence.record import Stage
+from ..workers import Environment, Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
+from .base import BaseBackend, Unsupported
+
+if TYPE_CHECKING:
+    from ..target import Target
+    from .base import Array, Inputs
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def shapes_of(inputs: Inputs) -> Shapes:
+    """What a graph of fixed shapes is made for."""
+    return tuple((name, tuple(array.shape)) for name, array in sorted(inputs.items()))
+
+
+def write_arrays(file: Path, arrays: Inputs) -> None:
+    """Named arrays as the worker reads them."""
+    import numpy as np
+
+    named: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    np.savez(file, **named)
+
+
+class WorkerBackend(BaseBackend):
+    """Base of such targets. Nothing is started before the first question."""
+
+    RUNTIME: ClassVar[str]
+    """What a person calls the runtime in the worker."""
+
+    ENVIRONMENT: ClassVar[str] = ""
+    """Its name in `environments.toml`, where it isn't the target's."""
+
+    OWN_ENVIRONMENT = True
+    SCRIPT: ClassVar[Path]
+    CALL_LIMIT_S: ClassVar[float]
+    INDEXED = False
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self._worker: Worker | None = None
+
+    @property
+    def environment(self) -> Environment:
+        """Where the worker's Python is, or why there is none."""
+        return environment_of(self.ENVIRONMENT or self.BACKEND_NAME)
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """Versions, machine and devices, from the worker."""
+
+    @cached_property
+    def described(self) -> Mapping[str, Any]:
+        """The same, asked once."""
+        return self.describe()
+
+    def call(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
+        """Have the worker do something. Raises `WorkerError` with what it raised, and `Unsupported` at `stage` where
+        it ended: its error type tells a hang, a crash and want of memory apart."""
+        try:
+            return self._worker_here().call(do, **arguments)
+        except WorkerTimeout as error:
+            raise Unsupported(f"{self.RUNTIME}: {error.message}", error_type="timeout", stage=stage) from error
+        except WorkerDied as error:
+            kind = "out_of_memory" if "bad_alloc" in error.log else "crash"
+            raise Unsupported(f"{self.RUNTIME}: {reason_of(error)}", error_type=kind, stage=stage) from error
+
+    def exchange(
+        self, do: str, arrays: Mapping[str, Inputs], *, stage: Stage, **arguments: Any
+    ) -> tuple[dict[str, Array], Mapping[str, Any]]:
+        """Have the worker compute: arrays go and come as files, with the proof of where it computed."""
+        import numpy as np
+
+        with tempfile.TemporaryDirectory(prefix="hwcompat-worker-") as name:
+            places = {kind: str(Path(name) / f"{kind}.npz") for kind in (*arrays, "outputs")}
+            for kind, named in arrays.items():
+                write_arrays(Path(places[kind]), named)
+            proof = Path(name) / "execution.json"
+            self.ask(do, stage=stage, execution=str(proof), **places, **arguments)
+            with np.load(places["outputs"]) as outputs:
+                return {key: outputs[key] for key in outputs.files}, json.loads(proof.read_text(encoding="utf-8"))
+
+    @abstractmethod
+    def ask(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
+        """`call` for a model: what the worker raises becomes `Unsupported`, with its kind and what stands in the
+        way."""
+
+    def _worker_here(self) -> Worker:
+        if self._worker is None:
+            environment = self.environment
+            if environment.python is None:
+                raise BackendUnavailable(f"{self.target} isn't here", why=environment.reason)
+            self._worker = self.new_worker(environment.python)
+        return self._worker
+
+    def new_worker(self, python: Path) -> Worker:
+        """A process that does the work."""
+        return Worker(python, timeout_s=self.CALL_LIMIT_S, script=self.SCRIPT)
+
+    @property
+    def device_count(self) -> int:
+        return 0 if self.unavailable() else 1
+
+    def reset(self) -> bool:
+        """A new worker."""
+        self.close()
+        return True
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+
+class OnnxWorkerBackend(WorkerBackend):
+    """Base of such targets: a file is asked with named arrays, and with small files whose answers are known."""
+
+    PROVIDER: ClassVar[str]
+    """ONNX Runtime's name of the execution provider."""
+
+    PACKAGE: ClassVar[str] = ""
+    """What is said not to start, where that isn't what a person calls the runtime."""
+
+    @abstractmethod
+    def numbers(self, array: Array) -> Array:
+        """A floating-point output as float64, with what is ruled out as minus infinity."""
+
+    def belongs_to(self, subject: str) -> Mapping[str, str]:
+        """What else the worker is told where it keeps models apart."""
+        return {}
+
+    def run_file(self, file: Path, arrays: Inputs, **told: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
+        """Outputs by name as they are, and the proof of where they were computed; `told` goes to the worker."""
+        from ..export.onnx_export import output_name
+
+        given = {"model": str(file.absolute()), **told}
+        got, proof = self.exchange("run", {"inputs": arrays}, stage=Stage.COMPILE, **given)
+        return {output_name(name): array for name, array in got.items()}, proof
+
+    def compute(self, file: Path, arrays: Inputs, **told: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
+        """Floating-point outputs alone, as float64, and the same proof."""
+        got, proof = self.run_file(file, arrays, **told)
+        return {name: self.numbers(array) for name, array in got.items() if array.dtype.kind == "f"}, proof
+
+    def answer_of(self, write: Callable[[Path], None], arrays: Inputs, subject: str) -> dict[str, Array]:
+        """What a small file gives that `write` makes."""
+        with tempfile.TemporaryDirectory(prefix="hwcompat-onnx-") as name:
+            file = Path(name) / "asked.onnx"
+            write(file)
+            return self.compute(file, arrays, **self.belongs_to(subject))[0]
+
+    def known_answer(self) -> tuple[float, float, float]:
+        from ..known_answer import question
+        from ._onnx_probe import write_question
+
+        left, right = question()
+        answer = self.answer_of(lambda file: write_question(file, right), {"left": left}, "question")["answer"]
+        return float(answer[0]), float(answer[1]), float(answer[2])
+
+    def missing(self) -> str:
+        """What of the target's own isn't here, with what to do; nothing is started for it."""
+        return self.environment.reason
+
+    def refused(self) -> str:
+        """Why a runtime that started offers no such target; empty where it does."""
+        return str(self.described.get("reason") or "")
+
+    def _check_availability(self) -> str:
+        from ..export.onnx_export import missing_packages
+
+        if reason := self.missing() or missing_packages():
+            return reason
+        try:
+            return self.refused()
+        except (WorkerError, Unsupported) as error:
+            return f"{self.PACKAGE or self.RUNTIME} doesn't start: {error}"
+
+
+def reason_of(error: WorkerError) -> str:
+    """What was raised, and the first of what native code said of an error meanwhile."""
+    said = [line.split("]", 1)[-1].strip() for line in error.log.splitlines() if "[E:" in line]
+    return " ".join("; ".join([error.message, *said[:2]]).split())[:900]

@@ -1,0 +1,163 @@
+"""Says what is on this machine, importing no framework, and proves a target by computing there.
+
+`detect` and `targets` say what may be here; only `probe` says what works.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict, dataclass
+
+from .errors import HwCompatError, UsageError
+from .expected_targets import TargetStatus, expected_targets
+from .inventory.hardware_info import SCHEMA_VERSION as SCHEMA_VERSION
+from .inventory.hardware_info import HardwareInfo as HardwareInfo
+from .inventory.hardware_info import Inventory as Inventory
+from .inventory.system.main_memory import read_memory
+from .inventory.system.processor import read_cpu
+from .inventory.system.storage import read_storage
+from .inventory.system.system_libraries import ContainerEngine, read_container_engines, read_libraries
+from .inventory.vendors import registered_vendors
+from .inventory.vendors._pci import bus_read_once, chip_accelerators, pci_accelerators
+from .inventory.vendors.vendor import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
+from .machine import LiveMachine, Machine
+
+_TAIL = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """What came of computing three numbers on a target. `got` is `None` if it didn't get that far."""
+
+    target: str
+    ok: bool
+    reason: str
+    expected: tuple[float, float, float]
+    got: tuple[float, float, float] | None
+    duration_s: float
+    timed_out: bool = False
+
+
+def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareInfo:
+    """A machine's inventory, this one's where none is given. Never raises for a vendor: what failed is in `vendors`
+    with its reason. `smart`: ask the disks themselves, which takes a moment and mostly needs root."""
+    machine = machine or LiveMachine()
+    engines: list[ContainerEngine] = []
+    # A program tells of them, which takes as long as a tenth of all the rest.
+    asking = threading.Thread(target=lambda: engines.extend(read_container_engines(machine)))
+    asking.start()
+    accelerators: list[AcceleratorInfo] = []
+    vendors: list[VendorFacts] = []
+    with bus_read_once(machine):
+        for name, vendor in registered_vendors().found.items():
+            try:
+                backend = vendor(machine)
+                facts, devices = backend.facts(), backend.list_devices()
+                backend.shutdown()
+            except Exception as error:  # a plug-in may raise anything, and must not take the others with it
+                vendors.append(_broken(name, f"{type(error).__name__}: {error}"))
+                continue
+            vendors.append(facts)
+            accelerators.extend(devices)
+        on_bus = pci_accelerators(machine)
+    vendors.extend(_broken(name, reason) for name, reason in registered_vendors().failures.items())
+    storage = read_storage(machine, smart=smart)
+    cpu, memory = read_cpu(machine), read_memory(machine, modules=True)
+    asking.join()
+    return HardwareInfo(
+        host=machine.host(),
+        cpu=cpu,
+        memory=memory,
+        accelerators=tuple(accelerators),
+        vendors=tuple(vendors),
+        on_bus=on_bus,
+        on_chip=chip_accelerators(machine),
+        storage=storage.devices,
+        storage_failures=storage.failures,
+        libraries=read_libraries(machine),
+        container_engines=tuple(engines),
+        torch=machine.torch(),
+        packages=machine.packages(),
+    )
+
+
+def targets(inventory: HardwareInfo) -> tuple[TargetStatus, ...]:
+    """For every known target, whether it may be here and the reason if not. Says nothing of what works."""
+    from .backends.factory import known_targets
+
+    return expected_targets(inventory, known_targets())
+
+
+def probe(target: str) -> ProbeResult:
+    """Compute the known answer on `target`, importing its runtime. Raises `UsageError` for an unknown name."""
+    from . import known_answer
+    from .backends.factory import get_backend
+
+    expected = known_answer.expected()
+    started = time.perf_counter()
+    got: tuple[float, float, float] | None = None
+    try:
+        backend = get_backend(target)
+        reason = backend.unavailable()
+        if not reason:
+            got = backend.known_answer()
+            reason = "" if known_answer.agrees(got) else "it computed something else"
+    except UsageError:
+        raise
+    except HwCompatError as error:
+        reason = str(error)
+    except Exception as error:  # a runtime may raise anything; the reason is the answer here
+        reason = f"{type(error).__name__}: {error}"
+    return ProbeResult(
+        target=target,
+        ok=got is not None and not reason,
+        reason=reason,
+        expected=expected,
+        got=got,
+        duration_s=time.perf_counter() - started,
+    )
+
+
+def probe_apart(target: str, *, timeout_s: float) -> ProbeResult:
+    """The same in a child with a time limit: what crashes or hangs is a reason. Never raises."""
+    from .known_answer import expected
+    from .process import NoAnswer, ask
+
+    started, timed_out = time.perf_counter(), False
+    try:
+        told = ask(__name__, target, limit_s=timeout_s)
+        got = None if told["got"] is None else tuple(told["got"])
+        return ProbeResult(**{**told, "got": got, "expected": tuple(told["expected"])})
+    except NoAnswer as error:
+        timed_out = error.ended.timed_out
+        said = " ".join(error.ended.stderr.split())[-_TAIL:]
+        reason = f"it took longer than {timeout_s:g} s" if timed_out else f"its process {error.ended.how}. {said}"
+    except HwCompatError as error:
+        reason = str(error)
+    return ProbeResult(
+        target=target,
+        ok=False,
+        reason=reason.strip(),
+        expected=expected(),
+        got=None,
+        duration_s=time.perf_counter() - started,
+        timed_out=timed_out,
+    )
+
+
+def _broken(name: str, reason: str) -> VendorFacts:
+    return VendorFacts(
+        vendor=name,
+        hardware=HardwareState.UNKNOWN,
+        driver=DriverState.UNKNOWN,
+        library=LibraryState.UNKNOWN,
+        reason=f"the vendor's file failed: {reason}",
+        failed=True,
+    )
+
+
+if __name__ == "__main__":
+    from .process import answer
+
+    answer(lambda target: asdict(probe(target)))

@@ -1,0 +1,107 @@
+"""Signs a folder of evidence with an SSH key, and checks such a signature: what was changed later shows.
+
+A seal (`seals.py`) can be renewed by anyone who can write the folder; a signature can't without the key. OpenSSH
+signs (`ssh-keygen -Y`, OpenSSH 8.0 and later), and nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BrokenInput, HwCompatError, UsageError, echo
+from ..files import write_whole
+from ..process import run
+from ..safe_read import opened, read_text, reason_of
+from .parquet import compacted_files
+
+MANIFEST = "evidence.sha256"
+SIGNATURE = f"{MANIFEST}.sig"
+NAMESPACE = "hwcompat-evidence"
+"""What OpenSSH binds a signature to, so that one of something else isn't one of evidence."""
+
+_LONGEST = 64 * 1024 * 1024
+_LIMIT_S = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What a signature says of a folder: who signed, and the files that were changed, removed or added since."""
+
+    signer: str
+    files: int
+    changed: tuple[str, ...]
+    missing: tuple[str, ...]
+    added: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the folder holds just what was signed."""
+        return not (self.changed or self.missing or self.added)
+
+
+def sign_evidence(folder: Path, key: Path) -> int:
+    """Write the manifest of a folder's evidence and its signature; return how many files it names.
+
+    `key` is a private SSH key, or a public one whose private key an agent holds. Raises `UsageError` if the folder
+    holds no evidence, `HwCompatError` if OpenSSH doesn't sign.
+    """
+    digests = _digests(folder)
+    if not digests:
+        raise UsageError(f"there is no evidence in {echo(str(folder))}", fix="Name the folder that --evidence names.")
+    manifest = folder / MANIFEST
+    write_whole(manifest, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
+    (folder / SIGNATURE).unlink(missing_ok=True)
+    _ssh_keygen(["sign", "-f", str(key), "-n", NAMESPACE, str(manifest)])
+    return len(digests)
+
+
+def check_evidence(folder: Path, signers: Path, identity: str) -> Checked:
+    """Check the signature of a folder's evidence, and the folder against what was signed.
+
+    `signers` lists the keys that may sign, in OpenSSH's format of allowed signers, and `identity` is the one who
+    signed. Raises `BrokenInput` if there is no signature, or none by that identity over this manifest.
+    """
+    manifest = folder / MANIFEST
+    try:
+        text = read_text(manifest, longest=_LONGEST)
+    except (OSError, ValueError) as error:
+        why = "it was never signed" if isinstance(error, FileNotFoundError) else reason_of(error)
+        raise BrokenInput(f"{echo(str(folder))} has no signature", why=why) from error
+    signature = ["-f", str(signers), "-I", identity, "-n", NAMESPACE, "-s", str(folder / SIGNATURE)]
+    try:
+        _ssh_keygen(["verify", *signature], text)
+    except HwCompatError as error:
+        raise BrokenInput(f"the signature of {echo(str(folder))} isn't valid", why=error.why or error.what) from error
+    signed = {name: digest for line in text.splitlines() for digest, _, name in [line.partition("  ")] if name}
+    there = _digests(folder)
+    return Checked(
+        signer=identity,
+        files=len(signed),
+        changed=tuple(name for name in sorted(signed.keys() & there.keys()) if signed[name] != there[name]),
+        missing=tuple(sorted(signed.keys() - there.keys())),
+        added=tuple(sorted(there.keys() - signed.keys())),
+    )
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file of evidence below a folder, by its path there."""
+    found = {}
+    for path in sorted([*folder.glob("*.jsonl"), *compacted_files(folder)]):
+        with opened(path) as file:
+            found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _ssh_keygen(words: list[str], given: str = "") -> None:
+    try:
+        # In our session: only there it can ask for a passphrase at the terminal.
+        command = ["ssh-keygen", "-Y", *words]
+        done = run(command, limit_s=_LIMIT_S, given=given.encode(), own_session=False)
+    except FileNotFoundError as error:
+        raise HwCompatError("ssh-keygen is not here", fix="Install OpenSSH 8.0 or later.") from error
+    if done.timed_out:
+        raise HwCompatError("ssh-keygen did not answer", why=f"within {_LIMIT_S} s: it may ask for a passphrase")
+    if done.returncode:
+        raise HwCompatError("ssh-keygen failed", why=" ".join((done.stderr or done.stdout).split())[:300])

@@ -1,0 +1,219 @@
+"""OpenVINO's own converter over a traced forward pass: for whatever the exporter doesn't know."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..model.model_types import ModelSubject
+from ..model.positions import host_positions
+from .exported import FORWARD, RESULT, Exported
+from .openvino_operators import convertible_operators
+from .traceable import changeable_logits, traceable_masks, traceable_parts, traced_numbers
+from .verify_export import follows_length, held_inputs
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..model.model_types import Inputs
+
+Tensors = Mapping[str, "torch.Tensor"]
+Compute = Callable[[Tensors], dict[str, "torch.Tensor"]]
+
+
+def with_convert_model(
+    subject: ModelSubject, example: Inputs, folder: Path, *, held: frozenset[str] | None = None
+) -> Exported:
+    """Trace the bare forward pass, without a cache, all axes that follow batch or length left dynamic.
+
+    With `held`, maybe of none, the inputs of these names and all sizes are constants of the trace.
+    """
+    model = subject.model
+    tensors, positions, compute = bare_forward(model, example)
+    with traceable(model):
+        dynamic = {name: 2 if follows_length(array) else 1 for name, array in example.items()}
+        dynamic |= {name: tensor.dim() for name, tensor in positions.items()}
+        convert(model, compute, {**tensors, **positions}, dynamic, folder / FORWARD, held=held)
+    if hasattr(getattr(model, "config", None), "save_pretrained"):  # a user's own module and diffusers need none
+        model.config.save_pretrained(folder)
+    if held is None:
+        return Exported(folder=folder, method="convert_model")
+    return Exported(folder=folder, method="convert_model", held=", ".join(sorted(held)), static=True)
+
+
+def bare_forward(
+    model: torch.nn.Module, example: Inputs
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], Compute]:
+    """The tensors of an example, the positions that a model would make on the host of them, and a function of both: a
+    forward pass without a cache."""
+    import torch
+
+    from ..model.calls import to_tensors, without_cache
+    from ..model.outputs import floating_outputs, nested
+
+    wishes = without_cache(model)
+    tensors = to_tensors(example, "cpu", torch.float32)
+
+    def compute(values: Tensors) -> dict[str, torch.Tensor]:
+        return floating_outputs(model(**nested(values), **wishes))
+
+    return tensors, host_positions(model, tensors), compute
+
+
+def holding_numbers(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """The same for the shapes of the example alone, with whole numbers that tell nothing of a text's tokens as
+    constants: sizes and places of pictures, from which a model makes loops and lists in Python, which no trace can
+    follow.
+    """
+    return with_convert_model(subject, example, folder, held=held_inputs(example))
+
+
+def convert(
+    model: torch.nn.Module,
+    compute: Compute,
+    tensors: Tensors,
+    dynamic: Mapping[str, int],
+    file: Path,
+    *,
+    held: frozenset[str] | None = None,
+) -> None:
+    """Trace `compute`, a function of `model` from tensors by name to tensors by name, and save it with those names.
+
+    `dynamic` says how many leading axes of each input may have another size; those `held` are constants, and with
+    them, or with none, all sizes. Raises what the converter raises.
+    """
+    import openvino
+    import torch
+
+    given, compute = holding(compute, tensors, held)
+    names = list(given)
+    with torch.no_grad():
+        outputs = list(compute(given))
+        module = by_position(model, compute, names)
+        converted = openvino.convert_model(module, example_input=tuple(given.values()))
+    for port, name in zip(converted.inputs, names, strict=True):
+        free = dynamic[name] if held is None else 0
+        shape = openvino.PartialShape([-1] * free + list(given[name].shape[free:]))
+        port.get_node().set_partial_shape(shape)
+    save_named(converted, names, outputs, file)
+
+
+def save_named(converted: Any, inputs: Sequence[str], outputs: Sequence[str], file: Path) -> None:
+    """Save OpenVINO's model with these names, in the order in which its source has them."""
+    import openvino
+
+    for port, name in zip(converted.outputs, outputs, strict=True):
+        port.get_tensor().set_names({name})
+        port.get_node().set_friendly_name(RESULT + name)
+    for port, name in zip(converted.inputs, inputs, strict=True):
+        port.get_tensor().set_names({name})
+        port.get_node().set_friendly_name(name)
+    converted.validate_nodes_and_infer_types()
+    openvino.save_model(converted, file, compress_to_fp16=False)
+
+
+def holding(
+    compute: Compute, tensors: Tensors, held: frozenset[str] | None
+) -> tuple[dict[str, torch.Tensor], Compute]:
+    """What a tracer is given: the tensors that aren't `held`, and `compute` of them with those that are as constants;
+    where some may be held, or none, so are all sizes."""
+    constants = {name: tensor for name, tensor in tensors.items() if name in (held or ())}
+
+    def completed(values: Tensors) -> dict[str, torch.Tensor]:
+        with contextlib.nullcontext() if held is None else computed_beforehand(list(constants.values())):
+            return compute({**values, **constants})
+
+    return {name: tensor for name, tensor in tensors.items() if name not in constants}, completed
+
+
+def by_position(model: torch.nn.Module, compute: Compute, names: Sequence[str]) -> torch.nn.Module:
+    """`compute` as tracers want it: a module from tensors in the order of `names` to a tuple, with `model` inside."""
+    import torch
+
+    class Traced(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model  # so that its weights are parameters of the trace
+
+        def forward(self, *values: Any) -> Any:
+            return tuple(compute(dict(zip(names, values, strict=True))).values())
+
+    return Traced().eval()
+
+
+@contextlib.contextmanager
+def traceable(model: torch.nn.Module) -> Iterator[None]:
+    """For a while, what can't be traced or converted is computed in a way that can: the same numbers otherwise."""
+    with (
+        traceable_masks(),
+        traceable_parts(model),
+        traced_numbers(),
+        convertible_operators(),
+        changeable_logits(model),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def computed_beforehand(constants: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Compute outside of the trace whatever is given constants alone, tensors that are made from numbers among them:
+    it isn't part of the trace.
+
+    A trace holds each call otherwise, and a converter may have no rule for one whose result has no size of its own
+    before it is known: which values are there, or where a condition holds. Sizes are plain numbers, which Python may
+    look up, round or hand to other libraries; a trace makes them tensors otherwise.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    sizes = {torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.numel, torch.Tensor.__len__}
+
+    class Beforehand(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
+        def __init__(self) -> None:
+            super().__init__()
+            self.known: dict[int, torch.Tensor] = {id(one): one for one in constants}  # held, so that ids stay theirs
+
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            given = list(_tensors((args, kwargs)))
+            if function in sizes:
+                with _no_trace():
+                    return function(*args, **kwargs)
+            if not torch.jit.is_tracing() or any(id(one) not in self.known for one in given):
+                if given:
+                    self.known.pop(id(given[0]), None)  # a call in place may have changed it
+                return function(*args, **kwargs)
+            with _no_trace():
+                result = function(*args, **kwargs)
+            self.known.update((id(one), one) for one in _tensors(result))
+            return result
+
+    with Beforehand():
+        yield
+
+
+@contextlib.contextmanager
+def _no_trace() -> Iterator[None]:
+    import torch
+
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _tensors(one)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _tensors(one)

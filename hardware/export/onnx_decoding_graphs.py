@@ -1,0 +1,145 @@
+"""The graphs that decode with a cache as ONNX files: the encoder's where there is one, the prompt's, and a token's.
+
+The prompt's has the shapes of its example; the token's takes a cache of any length, by axes that have names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..model.model_types import ModelSubject
+from .convert_model import by_position
+from .decoding_graphs import DecodingGraph, decode, decoding_graphs
+from .exported import ENCODER, PROMPT, RESULT, STEP, Exported
+from .onnx_export import OPERATORS_REFUSED, OPSET, PACKAGES, drop_empty, fold, output_name, session_on_host
+from .onnx_operators import exportable_operators
+from .routes import Route, export_once, opened
+from .traceable import arithmetic_masks
+from .verify_export import Proof
+
+if TYPE_CHECKING:
+    from ..model.model_types import Array, Generation, Inputs
+
+FILES: Mapping[str, str] = {ENCODER: "encoder.onnx", PROMPT: "prompt.onnx", STEP: "step.onnx"}
+_METHOD = "torchscript, decoding"
+_RUNTIME = "ONNX Runtime's CPU provider"
+
+
+def export_onnx_decoding(subject: ModelSubject, example: Inputs) -> Exported:
+    """The graphs of a model that decodes, from the cache or made now.
+
+    They decode on ONNX Runtime's CPU provider what torch decodes, token by token. Raises `Unsupported` with the
+    reason where they don't, as `export_onnx`.
+    """
+    route = Route(
+        ways=((_METHOD, _write),),
+        prove=_proven,
+        runtime=_RUNTIME,
+        packages=("torch", *PACKAGES),
+        refused=OPERATORS_REFUSED,
+        best=_METHOD,
+        decodes=True,
+    )
+    return export_once(subject, example, lambda exported: DecodingOnnx(exported, subject), route)
+
+
+class DecodingOnnx:
+    """An export on ONNX Runtime's CPU provider, inside the library's own loop over tokens."""
+
+    def __init__(self, exported: Exported, subject: ModelSubject) -> None:
+        self.subject = subject
+        self.graphs = {
+            name: functools.partial(_run, session_on_host(file)) for name, file in graph_files(exported).items()
+        }
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        raise NotImplementedError("these graphs decode, and the forward pass is a file of its own")
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        return decode(self.subject.model, self.graphs, inputs, steps=steps)
+
+
+def graph_files(exported: Exported) -> dict[str, Path]:
+    """The files of an export by what they compute: `ENCODER`, `PROMPT`, `STEP`."""
+    found = {name: exported.folder / file for name, file in FILES.items()}
+    return {name: file for name, file in found.items() if file.is_file()}
+
+
+@functools.lru_cache(maxsize=16)
+def axes_of(file: Path) -> Mapping[str, tuple[str, ...]]:
+    """By input of a file, the names of its axes; an empty one where an axis has a size."""
+    import onnx
+
+    graph = onnx.load(str(file)).graph
+    return {one.name: tuple(axis.dim_param for axis in one.type.tensor_type.shape.dim) for one in graph.input}
+
+
+def with_sizes(file: Path, shapes: Mapping[str, tuple[int, ...]], folder: Path) -> Path:
+    """The file for inputs of these shapes alone, in `folder`: what follows from sizes is computed there."""
+    import onnx
+
+    said = repr(sorted(shapes.items()))
+    fixed = folder / f"{file.stem}-{hashlib.sha256(said.encode()).hexdigest()[:12]}.onnx"
+    if not fixed.is_file():
+        model = onnx.load(str(file))
+        for one in model.graph.input:
+            for axis, size in zip(one.type.tensor_type.shape.dim, shapes[one.name], strict=True):
+                axis.dim_value = size
+        del model.graph.value_info[:]  # they speak of axes by name
+        whole = fixed.with_suffix(".whole")
+        onnx.save(model, str(whole))
+        fold(whole, fixed)
+        whole.unlink()
+    return fixed
+
+
+def _run(session: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    named = {one.name: np.ascontiguousarray(arrays[one.name]) for one in session.get_inputs()}
+    names = [one.name for one in session.get_outputs()]
+    found = zip(names, session.run(names, named), strict=True)
+    return {output_name(name): np.asarray(value) for name, value in found}
+
+
+def _write(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    with (
+        arithmetic_masks(),
+        exportable_operators(),
+        contextlib.closing(decoding_graphs(subject.model, example, tokens=2)) as graphs,
+    ):
+        for graph in graphs:
+            _write_one(graph, folder / FILES[graph.file])
+    return Exported(folder=folder, method=_METHOD, static=True, decodes=True)
+
+
+def _write_one(graph: DecodingGraph, file: Path) -> None:
+    import torch
+
+    names = list(graph.given)
+    whole = file.with_name(f"whole-{file.name}")
+    with torch.no_grad():
+        outputs = [f"{RESULT}{name}" if name in names else name for name in graph.compute(graph.given)]
+        torch.onnx.export(
+            by_position(graph.part, graph.compute, names),
+            tuple(graph.given.values()),
+            str(whole),
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=names,
+            output_names=outputs,
+            dynamic_axes={name: {axis: f"{name}.{axis}" for axis in axes} for name, axes in graph.growing.items()},
+        )
+    fold(whole, file)
+    whole.unlink()
+    if not graph.growing:  # a cache begins with nothing, to which the prompt's is joined
+        drop_empty(file)
+
+
+def _proven(made: Exported, proof: Proof, open_on_cpu: Any) -> tuple[Exported, float]:
+    return made, proof.of_decoding(opened(open_on_cpu, made), made)

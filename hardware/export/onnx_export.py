@@ -1,0 +1,294 @@
+"""Exports a torch module to ONNX for the shapes of its example: one file of plain operators, verified on CPU.
+
+torch's exporter over TorchScript is taken (opset 17): the newer one leaves a GatherND in the masks, which QNN doesn't
+run. ONNX Runtime then folds what doesn't depend on the inputs, so that no shape is computed on a device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import numpy as np
+
+from ..applied_fix import current_changes
+from ..command_names import as_runnable
+from ..model.model_types import ModelSubject
+from ..model.outputs import floating_outputs, ruled_out
+from ..model.positions import host_positions
+from .convert_model import by_position
+from .exported import ONNX, RESULT, Exported
+from .onnx_operators import exportable_operators
+from .routes import Route, Way, export_once, opened
+from .traceable import RULED_OUT, arithmetic_masks, traceable_parts
+from .verify_export import Proof
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..model.model_types import Array, Inputs
+
+OPSET = 17
+"""The first that has LayerNormalization; QNN's documentation lists operators up to it without exception."""
+
+OPERATORS_REFUSED = {
+    "Exporting the operator '": "torch's exporter has no rule for",
+    "Unsupported: ONNX export of operator ": "torch's exporter has no rule for",
+}
+PACKAGES = ("onnx", "onnxruntime")
+_FLOAT16_LARGEST = 65504.0
+
+
+def missing_packages() -> str:
+    """Why nothing can be exported here; the empty string where it can."""
+    from importlib.util import find_spec
+
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    how = as_runnable("pip install -r requirements-onnx.txt")
+    return f"{' and '.join(missing)} missing here ({how})" if missing else ""
+
+
+def export_onnx(subject: ModelSubject, example: Inputs) -> Exported:
+    """The ONNX file of a torch module for the shapes of `example`, from the cache or made now.
+
+    It agrees with torch on ONNX Runtime's CPU provider, for the example and for other values of the same shapes.
+    Raises `Unsupported` with the reason where none does, as `export_openvino`.
+    """
+    route = Route(
+        ways=_WAYS,
+        prove=_proven,
+        runtime="ONNX Runtime's CPU provider",
+        packages=("torch", *PACKAGES),
+        refused=OPERATORS_REFUSED,
+        best=_METHOD,
+    )
+    return export_once(subject, example, lambda exported: OnnxModel(exported.folder / ONNX, subject), route)
+
+
+def session_on_host(file: Path) -> Any:
+    """A session of ONNX Runtime's CPU provider that computes a file as it is."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+class OnnxModel:
+    """A model's file on ONNX Runtime's CPU provider."""
+
+    def __init__(self, file: Path, subject: ModelSubject) -> None:
+        self.session = session_on_host(file)
+        self.subject = subject
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The floating-point outputs of one forward pass, by name, as float64."""
+        given = with_positions(self.subject, inputs)
+        named = {one.name: np.ascontiguousarray(given[one.name]) for one in self.session.get_inputs()}
+        names = [one.name for one in self.session.get_outputs()]
+        found = zip(names, self.session.run(names, named), strict=True)
+        return {output_name(name): ruled_out(np.asarray(value)).astype(np.float64) for name, value in found}
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Any:
+        raise NotImplementedError  # there is no graph for a token
+
+
+def output_name(name: str) -> str:
+    """What the model calls an output of the file: one with an input's name has a word before it there."""
+    return name.removeprefix(RESULT)
+
+
+def with_positions(subject: ModelSubject, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs of a graph: floating-point ones in float32, with positions that the library counts in Python."""
+    import torch
+
+    from ..model.calls import to_tensors
+
+    tensors = to_tensors(inputs, "cpu", torch.float32)
+    found = {**tensors, **host_positions(subject.model, tensors)}
+    return {name: tensor.numpy() for name, tensor in found.items()}
+
+
+def _proven(made: Exported, proof: Proof, open_on_cpu: Any) -> tuple[Exported, float]:
+    model = opened(open_on_cpu, made)
+    error = proof.of_forward(model, made)
+    proof.of_other_values(model, made)
+    return made, error
+
+
+def _within_float16(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """The trace with constants that float16 holds, as masks of a model's own code often don't."""
+    made = traced(subject, example, folder)
+    _bound(folder / ONNX)
+    return made
+
+
+def _by_its_own_operators(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """The same with every operator as torch has it, for what others for it don't suit."""
+    made = traced(subject, example, folder, operators=_sharing_nothing)
+    _bound(folder / ONNX)
+    return made
+
+
+def _sharing_nothing() -> AbstractContextManager[Any]:
+    """The exporter has no attention whose heads share keys and values: they are repeated."""
+    from transformers.integrations import sdpa_attention
+
+    def never(*_: Any, **__: Any) -> bool:
+        return False
+
+    return mock.patch.object(sdpa_attention, "use_gqa_in_sdpa", never)
+
+
+@contextlib.contextmanager
+def _exportable() -> Iterator[None]:
+    with _sharing_nothing(), exportable_operators():
+        yield
+
+
+def traced(
+    subject: ModelSubject,
+    example: Inputs,
+    folder: Path,
+    *,
+    operators: Callable[[], AbstractContextManager[None]] = _exportable,
+) -> Exported:
+    """Trace the bare forward pass, without a cache. Raises what the exporter raises."""
+    import torch
+
+    from ..model.calls import without_cache
+    from ..model.outputs import nested
+
+    model = subject.model
+    wishes = without_cache(model)
+    arrays = with_positions(subject, example)
+    names = list(arrays)
+
+    def compute(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return floating_outputs(model(**nested(values), **wishes))
+
+    file = folder / "traced.onnx"
+    with arithmetic_masks(), traceable_parts(model), operators(), torch.no_grad():
+        tensors = tuple(torch.as_tensor(array) for array in arrays.values())
+        given = compute(dict(zip(names, tensors, strict=True)))
+        outputs = [f"{RESULT}{name}" if name in names else name for name in given]  # no two things have one name
+        torch.onnx.export(
+            by_position(model, compute, names),
+            tensors,
+            str(file),
+            dynamo=False,
+            opset_version=int(current_changes().opset or OPSET),
+            input_names=names,
+            output_names=outputs,
+        )
+    fold(file, folder / ONNX)
+    file.unlink()
+    drop_empty(folder / ONNX)
+    _write_out_sums(folder / ONNX)
+    return Exported(folder=folder, method=_METHOD, static=True)
+
+
+def fold(file: Path, folded: Path) -> None:
+    """Compute what doesn't depend on the inputs, once and for all."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(folded)
+    # Its matrices with a bias between two reshapes get names that a second session can't give again.
+    fusions = {"disabled_optimizers": ["MatMulAddFusion"]}
+    onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"], **fusions)
+
+
+def drop_empty(file: Path) -> None:
+    """Take parts without an element out of what is joined: a rotary embedding over all of a head leaves such a rest.
+
+    QNN has no tensors of that kind.
+    """
+    import onnx
+
+    model = onnx.shape_inference.infer_shapes(onnx.load(str(file)))
+    empty = {
+        one.name
+        for one in model.graph.value_info
+        if any(axis.HasField("dim_value") and axis.dim_value == 0 for axis in one.type.tensor_type.shape.dim)
+    }
+    for node in model.graph.node:
+        kept = [name for name in node.input if name not in empty]
+        if node.op_type == "Concat" and 0 < len(kept) < len(node.input):
+            node.input[:] = kept
+    used = {one.name for one in model.graph.output}
+    for node in reversed(list(model.graph.node)):  # what uses a result stands behind what gives it
+        if set(node.output) <= empty and not set(node.output) & used:
+            model.graph.node.remove(node)
+        else:
+            used |= set(node.input)
+    onnx.save(model, str(file))
+
+
+def _write_out_sums(file: Path) -> None:
+    """Give constants that are added, as positions are, the shape of their sum.
+
+    HTP computes sums and a LayerNormalization behind them as one operator, and there takes a constant (1, length,
+    width) for the first row of the batch alone: other rows came out wrong (onnxruntime-qnn 2.7.0, emulator). A
+    constant of full shape is right.
+    """
+    import onnx
+
+    model = onnx.shape_inference.infer_shapes(onnx.load(str(file)))
+    graph = model.graph
+    constants = {one.name: one for one in graph.initializer}
+    shapes = {
+        one.name: [axis.dim_value for axis in one.type.tensor_type.shape.dim]
+        for one in (*graph.value_info, *graph.output)
+    }
+    for node in graph.node:
+        if node.op_type != "Add":
+            continue
+        full = shapes.get(node.output[0], [0])
+        for number, name in enumerate(node.input):
+            if name in constants and all(full) and _differs(list(constants[name].dims), full):
+                written = np.broadcast_to(onnx.numpy_helper.to_array(constants[name]), full)
+                own = f"{name}_{node.output[0]}_full"
+                graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(written), own))
+                node.input[number] = own
+    onnx.save(model, str(file))
+
+
+def _bound(file: Path) -> None:
+    """Replace constants beyond float16, as the smallest number of float32 in a mask, by what rules out as well.
+
+    HTP has no infinity: it took them for some number or other, and what was ruled out counted.
+    """
+    import onnx
+
+    model = onnx.load(str(file))
+    inner = [one.t for node in model.graph.node for one in node.attribute if one.type == onnx.AttributeProto.TENSOR]
+    for tensor in (*model.graph.initializer, *inner):
+        if tensor.data_type != onnx.TensorProto.FLOAT:
+            continue
+        values = onnx.numpy_helper.to_array(tensor)
+        beyond = np.abs(values) > _FLOAT16_LARGEST
+        if beyond.any():
+            bounded = np.where(beyond, np.sign(values) * abs(RULED_OUT), values).astype(values.dtype)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(bounded, tensor.name))
+    onnx.save(model, str(file))
+
+
+def _differs(dims: list[int], full: list[int]) -> bool:
+    """Whether a constant is more than one row of numbers, and not of full shape."""
+    return dims != full and int(np.prod(dims)) > full[-1]
+
+
+_METHOD = "torchscript"
+_WAYS: tuple[tuple[str, Way], ...] = (
+    ("within float16", _within_float16),
+    ("as it is", traced),
+    ("by its own operators", _by_its_own_operators),
+)

@@ -1,0 +1,151 @@
+"""Exports a torch module to OpenVINO: optimum-intel's exporter as far as it goes, then a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..applied_fix import AppliedFix, current_changes
+from ..model.model_types import ModelSubject, Unsupported
+from . import convert_model, decoding_graphs, onnx_export, optimum_exporter
+from .exported import ENCODER, EXPORTER, FORWARD, ONNX, PROMPT, STEP, Exported, Opener
+from .program import export_function
+from .routes import Route, Way, export_failure, export_once, opened
+from .traceable import traceable_parts
+from .verify_export import Proof
+
+if TYPE_CHECKING:
+    from ..model.model_types import Inputs
+
+_TRACES: tuple[tuple[str, Way], ...] = (
+    ("convert_model", convert_model.with_convert_model),
+    ("convert_model with sizes as constants", convert_model.holding_numbers),
+)
+_OPERATORS = {
+    "No conversion rule found for operations: ": "no conversion rule for",
+    "Conversion is failed for: ": "the conversion rule fails for",
+}
+"""What OpenVINO's converter says before the operators that it can't convert, and what we say."""
+
+
+def export_openvino(
+    subject: ModelSubject, example: Inputs, open_on_cpu: Opener, *, traced_anew: bool = False
+) -> Exported:
+    """The OpenVINO model of a torch module, from the cache or made now.
+
+    With `traced_anew` it is the forward pass alone of a model whose trace is static, for the shapes of `example`.
+
+    Tries optimum-intel's exporter, the same beyond the versions that it states, then `openvino.convert_model`.
+    Raises `Unsupported` with every way's reason when none is right; stage and error type are the last way's:
+    `export_failed` or `unsupported_operator` (stage `export`), `export_failed` where the result doesn't run
+    and `conversion_wrong` where it gives other numbers than torch (stage `convert`).
+    """
+    changes = current_changes()
+    if traced_anew or changes.cache:
+        subject = replace(subject, generates="none")
+    route = Route(
+        ways=changed_ways(changes) or (_TRACES if traced_anew else tuple(_ways(subject))),
+        prove=_proven,
+        runtime="OpenVINO's own CPU device",
+        packages=("openvino", "optimum-intel", "nncf"),
+        refused=_OPERATORS,
+        best=EXPORTER,
+        decodes=True,
+    )
+    return export_once(subject, example, open_on_cpu, route)
+
+
+def changed_ways(changes: AppliedFix) -> tuple[tuple[str, Way], ...]:
+    """The ways of a try that changes the export, instead of the usual ones; none where it doesn't."""
+    if changes.shapes:
+        return (("convert_model for these shapes", _for_these_shapes),)
+    found: dict[str, tuple[tuple[str, Way], ...]] = {
+        "trace": _TRACES,
+        "onnx": (("by way of ONNX", _over_onnx),),
+        "program": (("torch.export", _over_program),),
+    }
+    return found.get(changes.export, ())
+
+
+def _for_these_shapes(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """The usual trace with every size a constant: exported anew for each shape."""
+    return convert_model.with_convert_model(subject, example, folder, held=frozenset())
+
+
+def _over_onnx(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """torch's ONNX file of the forward pass, read by OpenVINO's converter, for the shapes of the example.
+
+    Raises what either raises.
+    """
+    onnx_export.traced(subject, example, folder)
+    import onnx as library
+    import openvino
+
+    file = folder / ONNX
+    graph = library.load(str(file), load_external_data=False).graph
+    given, results = ([one.name for one in ports] for ports in (graph.input, graph.output))
+    convert_model.save_named(openvino.convert_model(str(file)), given, results, folder / FORWARD)
+    file.unlink()
+    return Exported(folder=folder, method="onnx", static=True)
+
+
+def _over_program(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """The program of torch.export, read by OpenVINO's converter, for the shapes of the example.
+
+    Raises what either raises.
+    """
+    import openvino
+    import torch
+
+    model = subject.model
+    tensors, positions, compute = convert_model.bare_forward(model, example)
+    given = {**tensors, **positions}
+    file = folder / "forward.pt2"
+    with traceable_parts(model), torch.no_grad():
+        outputs = list(compute(given))
+        export_function(model, compute, given, file)
+    converted = openvino.convert_model(torch.export.load(str(file)))
+    convert_model.save_named(converted, list(given), outputs, folder / FORWARD)
+    file.unlink()
+    return Exported(folder=folder, method="torch.export", static=True)
+
+
+def _ways(subject: ModelSubject) -> Iterator[tuple[str, Way]]:
+    yield EXPORTER, optimum_exporter.with_exporter
+    if optimum_exporter.limit_of(subject):
+        yield "optimum-intel beyond its limit", optimum_exporter.beyond_limit
+    yield from _TRACES
+
+
+def _proven(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Exported, float]:
+    if made.method == EXPORTER:
+        return made, proof.of_all(opened(open_on_cpu, made), made)
+    return _proven_trace(made, proof, open_on_cpu)
+
+
+def _proven_trace(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Exported, float]:
+    """A traced export, whether it holds for other shapes, and with graphs that decode or why there are none."""
+    trace = opened(open_on_cpu, made)
+    error = proof.of_forward(trace, made)
+    try:
+        if not made.static:
+            proof.of_other_shapes(trace, made)
+    except Unsupported:  # the runtime refuses shapes that the trace froze, or computes with what it froze
+        made = replace(made, static=True)
+    if proof.subject.generates == "none":
+        return made, error
+    decodes = replace(made, decodes=True)
+    try:
+        decoding_graphs.write_decoding(proof.subject, proof.example, made.folder, made)
+        proof.of_decoding(open_on_cpu(decodes), decodes)
+    except MemoryError:
+        raise
+    except Exception as problem:  # as for the forward pass: whatever the library or the converter met
+        for file in (ENCODER, PROMPT, STEP):
+            for part in (made.folder / file, (made.folder / file).with_suffix(".bin")):
+                part.unlink(missing_ok=True)
+        reason = problem if isinstance(problem, Unsupported) else export_failure(problem, _OPERATORS)
+        return replace(made, why_no_cache=str(reason), no_cache_error=reason.error_type), error
+    return decodes, error

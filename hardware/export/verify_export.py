@@ -1,0 +1,289 @@
+"""Holds an export against torch, so that a later error belongs to the device and not to the conversion."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ..evidence.record import Stage
+from ..model.model_types import ModelSubject, Unsupported
+
+if TYPE_CHECKING:
+    from ..model.model_types import Array, Generation, Inputs
+    from .exported import Exported, Opened
+
+log = logging.getLogger(__name__)
+
+LIMIT = 1e-4
+"""Five times the float32 tolerance: both sides of this comparison are float32."""
+
+STEPS = 4
+"""Tokens decoded: three of them go through the cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What torch gives in float32 on CPU, computed before an exporter changes anything about the model.
+
+    `other` holds inputs of other shapes and their outputs, None where the model takes no others; `values` the same
+    for other values of the same shapes; `decoded` is None where no export of this kind decodes, or where torch
+    doesn't, for the reason `why_not_decoded`. `runtime` says in words where the export is run. Every method raises
+    `Unsupported` at the stage `convert`: `export_failed` where the export doesn't run, `conversion_wrong` where it
+    gives other numbers.
+    """
+
+    subject: ModelSubject
+    example: Inputs
+    outputs: Mapping[str, Array]
+    other: tuple[Inputs, Mapping[str, Array]] | None
+    values: tuple[Inputs, Mapping[str, Array]] | None
+    decoded: Generation | None
+    runtime: str
+    why_not_decoded: str = ""
+
+    @classmethod
+    def of(cls, subject: ModelSubject, example: Inputs, runtime: str, *, decodes: bool) -> Self:
+        """Run the model in every way in which its export has to run; `decodes` says whether token by token too."""
+        decoded, why_not = decoded_by_torch(subject, example) if decodes else (None, "")
+        return cls(
+            subject=subject,
+            example=example,
+            outputs=torch_outputs(subject, example),
+            other=_other_shapes(subject, example),
+            values=_other_values(subject, example),
+            decoded=decoded,
+            runtime=runtime,
+            why_not_decoded=why_not,
+        )
+
+    def of_all(self, opened: Opened, made: Exported) -> float:
+        """The error of the forward pass, after other shapes and decoding were right as well."""
+        error = self.of_forward(opened, made)
+        if self.other is not None:
+            self.of_other_shapes(opened, made)
+        if made.decodes:
+            self.of_decoding(opened, made)
+        return error
+
+    def of_forward(self, opened: Opened, made: Exported) -> float:
+        """The error for the example, relative to the output's scale."""
+        return self._compare(opened, made, self.example, self.outputs, "")
+
+    def of_other_shapes(self, opened: Opened, made: Exported) -> None:
+        """Right for another batch and length as well."""
+        if self.other is None:
+            raise self._wrong(f"nothing says whether the {made.method} export is right for other shapes")
+        self._compare(opened, made, *self.other, " for other shapes")
+
+    def of_other_values(self, opened: Opened, made: Exported) -> None:
+        """Right for other values of the same shapes as well, where the model takes any that can be made here."""
+        if self.values is not None:
+            self._compare(opened, made, *self.values, " for other values")
+
+    def of_decoding(self, opened: Opened, made: Exported) -> float:
+        """The error of the logits, step by step, with the export's own cache, after the tokens were the same."""
+        from ..compare import compare
+
+        if self.decoded is None:
+            why = f": {self.why_not_decoded}" if self.why_not_decoded else ""
+            what = f"torch decodes nothing to hold the {made.method} export against{why} ({self.runtime})"
+            raise Unsupported(what, error_type="unknown", stage=Stage.RUN)  # the model's own failure
+        try:
+            got = opened.generate(self.example, steps=self.decoded.tokens.shape[1])
+        except Exception as error:
+            raise self._broken(f"the {made.method} export doesn't decode", error) from error
+        comparison = compare({"logits": got.logits}, {"logits": self.decoded.logits})
+        if not (comparison.max_rel_error <= LIMIT and np.array_equal(got.tokens, self.decoded.tokens)):
+            raise self._wrong(f"the {made.method} export decodes with other numbers than torch: {comparison}")
+        return comparison.max_rel_error
+
+    def _compare(
+        self, opened: Opened, made: Exported, inputs: Inputs, want: Mapping[str, Array], where: str
+    ) -> float:
+        from ..compare import compare
+        from ..output_masks import masks_of
+
+        try:
+            got = opened(dict(inputs))
+        except Exception as error:  # the runtime's, and those of the library around it
+            raise self._broken(f"the {made.method} export doesn't run{where}", error) from error
+        comparison = compare(got, want, masks=masks_of(self.subject.masked_by, inputs))
+        if not comparison.max_rel_error <= LIMIT:
+            raise self._wrong(f"the {made.method} export gives other numbers than torch{where}: {comparison}")
+        return comparison.max_rel_error
+
+    def _broken(self, what: str, error: Exception) -> Unsupported:
+        reason = f"{type(error).__name__}: {str(error)[:600]}"
+        return Unsupported(f"{what} on {self.runtime}: {reason}", error_type="export_failed", stage=Stage.CONVERT)
+
+    def _wrong(self, what: str) -> Unsupported:
+        return Unsupported(f"{what} ({self.runtime})", error_type="conversion_wrong", stage=Stage.CONVERT)
+
+
+def keep_passes(folder: Path, proof: Proof) -> None:
+    """Write what an export was held against, beside it."""
+    for number, (inputs, outputs) in enumerate(filter(None, ((proof.example, proof.outputs), proof.other))):
+        arrays: dict[str, Any] = {f"{_GIVEN}{name}": one for name, one in inputs.items()}
+        arrays |= {f"{_GOT}{name}": one for name, one in outputs.items()}
+        np.savez(folder / _PASS.format(number), **arrays)
+    if proof.decoded is not None:
+        np.savez(folder / _DECODED, tokens=proof.decoded.tokens, logits=proof.decoded.logits)
+
+
+def was_of(folder: Path, subject: ModelSubject) -> bool:
+    """Whether the module gives what the export in `folder` was held against: code that was changed in memory, or in a
+    file that no class of the module is in, has the same identity."""
+    from ..compare import compare
+    from ..output_masks import masks_of
+
+    for number in range(2):
+        if not (file := folder / _PASS.format(number)).is_file():
+            continue
+        with np.load(file) as kept:
+            inputs, want = ({n[len(p) :]: kept[n] for n in kept.files if n.startswith(p)} for p in (_GIVEN, _GOT))
+        outputs = _outputs_if_taken(subject, inputs)
+        masks = masks_of(subject.masked_by, inputs)
+        if outputs is None or not compare(outputs, want, masks=masks).max_rel_error <= LIMIT:
+            return False
+        if number == 0 and not _decodes_as_kept(folder / _DECODED, subject, inputs):
+            return False
+    return True
+
+
+def _decodes_as_kept(file: Path, subject: ModelSubject, inputs: Inputs) -> bool:
+    """Whether the module decodes what an export was held against; one that was held against no such thing is asked
+    nothing."""
+    from ..compare import compare
+
+    if not file.is_file():
+        return True
+    decoded, _ = decoded_by_torch(subject, inputs)
+    with np.load(file) as kept:
+        tokens, logits = kept["tokens"], kept["logits"]
+    if decoded is None or not np.array_equal(decoded.tokens, tokens):
+        return False
+    return compare({"logits": decoded.logits}, {"logits": logits}).max_rel_error <= LIMIT
+
+
+_DECODED = "decoded.npz"
+_PASS, _GIVEN, _GOT = "pass-{}.npz", "given.", "got."
+
+
+def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
+    """Outputs of the torch module in float32 on CPU, without a cache."""
+    import torch
+
+    from ..model.calls import forward, to_arrays, to_tensors
+
+    with torch.no_grad():
+        return to_arrays(forward(subject.model, to_tensors(inputs, "cpu", torch.float32)))
+
+
+def decoded_by_torch(subject: ModelSubject, example: Inputs) -> tuple[Generation | None, str]:
+    """`STEPS` tokens that torch decodes with a cache; or None, and why it doesn't where it should."""
+    import torch
+
+    from ..model.calls import to_tensors
+    from ..model.greedy_decoding import greedy
+
+    if subject.generates == "none":
+        return None, ""
+    model: Any = subject.model
+    try:
+        return greedy(model, to_tensors(example, "cpu", torch.float32), steps=STEPS, use_cache=True), ""
+    except MemoryError:
+        raise
+    except Exception as error:  # the modelling code's own: the forward pass may still be right
+        return None, f"{type(error).__name__}: {str(error)[:300]}"
+
+
+def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
+    """Inputs of another batch and another length, with torch's outputs for them; None where it takes none.
+
+    All rows twice, then without padding, and two positions less; or two more, where the first ones hold the place of
+    a picture; or so with whole numbers alone, where others stand for something that has one size.
+    """
+    twice = {name: np.concatenate([array, _unpadded(name, array)]) for name, array in example.items()}
+    for changes in (follows_length, _whole_numbers):
+        for change in (_shortened, _lengthened):
+            inputs = {name: change(array) if changes(array) else array for name, array in twice.items()}
+            if (outputs := _outputs_if_taken(subject, inputs)) is not None:
+                return inputs, outputs
+    return None
+
+
+def _other_values(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
+    """Other values of the same shapes, with torch's outputs for them; None where the model takes none of ours.
+
+    The rows of a batch in reverse, so that tokens, masks and what belongs to them stay together, and floating-point
+    values moved; or one of the two, where others stand for something that has one place.
+    """
+    for changes in ((_reversed, _moved), (_reversed,), (_moved,)):
+        inputs = dict(example)
+        for change in changes:
+            inputs = {name: change(array) for name, array in inputs.items()}
+        if all(np.array_equal(inputs[name], example[name]) for name in example):
+            continue
+        if (outputs := _outputs_if_taken(subject, inputs)) is not None:
+            return inputs, outputs
+    return None
+
+
+def _outputs_if_taken(subject: ModelSubject, inputs: Inputs) -> dict[str, Array] | None:
+    """Torch's outputs for inputs that a model may not take, or that it may give nothing meant for: then None."""
+    from ..compare import is_meant
+
+    try:
+        outputs = torch_outputs(subject, inputs)
+    except Exception as error:  # whatever a model raises, it doesn't take these
+        shapes = {name: tuple(array.shape) for name, array in inputs.items()}
+        log.debug("%s doesn't take %s: %s", type(subject.model).__name__, shapes, error)
+        return None
+    return outputs if all(is_meant(array) for array in outputs.values()) else None
+
+
+def _reversed(array: Array) -> Array:
+    return np.ascontiguousarray(array[::-1])
+
+
+def _moved(array: Array) -> Array:
+    if array.dtype.kind != "f" or array.ndim < 2:
+        return array
+    moved: Array = (array * 0.9).astype(array.dtype)
+    return moved
+
+
+def _unpadded(name: str, array: Array) -> Array:
+    return np.ones_like(array) if name.endswith("attention_mask") and array.ndim == 2 else array
+
+
+def _shortened(array: Array) -> Array:
+    return array[:, 2:]
+
+
+def _lengthened(array: Array) -> Array:
+    return np.concatenate([array, np.repeat(array[:, -1:], 2, axis=1)], axis=1)
+
+
+def _whole_numbers(array: Array) -> bool:
+    return array.ndim >= 2 and bool(np.issubdtype(array.dtype, np.integer))
+
+
+def follows_length(array: Array) -> bool:
+    """Whether an input's second axis is a length: of tokens, masks, positions and boxes, and of raw audio."""
+    return array.ndim == 2 or _whole_numbers(array)
+
+
+def held_inputs(example: Inputs) -> frozenset[str]:
+    """Inputs of whole numbers that aren't rows of a text, by name."""
+    texts = {array.shape[:2] for name, array in example.items() if name.endswith(("input_ids", "attention_mask"))}
+    return frozenset(
+        name
+        for name, array in example.items()
+        if np.issubdtype(array.dtype, np.integer) and texts and array.shape[:2] not in texts
+    )

@@ -1,0 +1,198 @@
+"""The commands of `python -m hardware` beside `list`: what they take, and their exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .errors import OutputError, UsageError
+from .files import write_whole
+from .plain_text import json_text, printable
+
+if TYPE_CHECKING:
+    from .recording import MachineRecorder
+
+SECONDS = click.FloatRange(min=0)
+PERIOD = click.FloatRange(min=0.05, max=3600)
+_FILE = _FOLDER = click.Path(path_type=Path)
+LOAD = click.FloatRange(min=0, min_open=True)
+OUTPUT = click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
+
+
+def deliver(text: str, output: Path | None) -> None:
+    """Print a text, or write it to a file, whole or not at all where that is a plain one. Raises `OutputError`."""
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        if output.is_symlink() or (output.exists() and not output.is_file()):  # /dev/stdout, a pipe
+            output.write_text(text, encoding="utf-8")
+        else:
+            write_whole(output, text)
+    except OSError as error:
+        raise OutputError(
+            f"can't write {output}", why=error.strerror or str(error), fix="Name a file in an existing folder."
+        ) from error
+
+
+def as_json(data: Any) -> str:
+    """JSON for people and programs, ending in a newline."""
+    return json_text(data) + "\n"
+
+
+def say(text: str) -> None:
+    """Progress and remarks go to standard error, with nothing that a terminal would obey."""
+    click.echo(printable(text), err=True)
+
+
+def formats(*names: str) -> Callable[..., Callable[..., int]]:
+    """The option `--format`; the first name is the default."""
+    return click.option("--format", "format_", type=click.Choice(names), default=names[0], show_default=True)
+
+
+@click.command("doctor", short_help="Say what is missing, and the command that fixes it.")
+@click.option("--check/--no-check", default=True, show_default=True, help="Compute on each expected target.")
+@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="For each target.")
+@click.option("--record", type=_FOLDER, metavar="DIR", help="Keep what detection read, as a fixture.")
+@click.option("--replay", type=_FOLDER, metavar="DIR", help="Diagnose a machine that was recorded.")
+@formats("table", "json")
+@OUTPUT
+def doctor_command(
+    check: bool, timeout: float, record: Path | None, replay: Path | None, format_: str, output: Path | None
+) -> int:
+    """Say what is missing, the command that fixes it, and whether what is expected works.
+
+    \b
+    Examples:
+      python -m hardware doctor
+      python -m hardware doctor --no-check --format json
+
+    \b
+    A recording holds what detection read, without serial numbers, names and secrets.
+    Exit codes: 0 all that is expected works, 1 something that is present can't be used.
+    """
+    from .detect import detect, probe_apart, targets
+    from .doctor.hardware_diagnosis import DeviceHealth, diagnose_machine, diagnosis_text, with_probes
+    from .doctor.hardware_remedies import kinds_of
+    from .machine import LiveMachine
+    from .recording import ReplayedMachine
+
+    if record is not None and replay is not None:
+        raise UsageError("--record and --replay exclude each other", fix="Record on the machine, replay elsewhere.")
+    recorder = _recorder(record) if record is not None else None
+    machine = recorder or (ReplayedMachine(replay) if replay else LiveMachine())
+    inventory, kinds = detect(machine), kinds_of(machine)
+    if recorder is not None and record is not None:
+        _keep(recorder, record)
+    diagnosis = diagnose_machine(inventory, targets(inventory), kinds)
+    if check and replay is None:
+        here = [
+            one.name for one in diagnosis.findings if one.kind == "target" and one.health is DeviceHealth.EXPECTED
+        ]
+        probes = {}
+        for name in here:
+            say(f"computing on {name} …")
+            probes[name] = probe_apart(name, timeout_s=timeout)
+        diagnosis = with_probes(diagnosis, probes, kinds)
+    deliver(as_json(diagnosis.to_dict()) if format_ == "json" else diagnosis_text(diagnosis), output)
+    return int(bool(diagnosis.problems))
+
+
+def _recorder(folder: Path) -> MachineRecorder:
+    """A recorder for a folder that holds nothing but, perhaps, an older recording."""
+    from .machine import LiveMachine
+    from .recording import INDEX, MachineRecorder
+
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / INDEX).is_file()):
+        raise OutputError(
+            f"{folder} holds something else than a recording", fix="Name a new folder, or one with a recording."
+        )
+    return MachineRecorder(LiveMachine())
+
+
+def _keep(recorder: MachineRecorder, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written = recorder.write(folder)
+    except OSError as error:
+        raise OutputError(
+            f"can't write {folder}", why=error.strerror or str(error), fix="Name a folder that can be made."
+        ) from error
+    say(f"recorded: {len(written)} files in {folder}; look at them before you give them away")
+
+
+@click.command("compare", short_help="Say what differs between two inventories.")
+@click.argument("before", type=_FILE, metavar="A.json")
+@click.argument("after", type=_FILE, metavar="B.json")
+@formats("table", "json")
+@OUTPUT
+def compare_command(before: Path, after: Path, format_: str, output: Path | None) -> int:
+    """Say what differs between two inventories, as `list --format json` writes them.
+
+    \b
+    Examples:
+      python -m hardware compare before.json after.json
+
+    \b
+    Exit codes: 0 no evidence expires, 1 something differs that makes evidence expire.
+    """
+    from .inventory_diff import compare_inventories, comparison_text
+    from .inventory_file import load_inventory
+
+    found = compare_inventories(load_inventory(before), load_inventory(after))
+    deliver(as_json(found.to_dict()) if format_ == "json" else comparison_text(found), output)
+    return int(bool(found.expires))
+
+
+@click.group("evidence", short_help="Sign a folder of evidence, or check its signature.")
+def evidence_commands() -> None:
+    """Sign a folder of evidence with an SSH key, or check such a signature.
+
+    \b
+    Examples:
+      python -m hardware evidence sign hwcompat-out/evidence --key ~/.ssh/id_ed25519
+      python -m hardware evidence check hwcompat-out/evidence --signers allowed_signers --identity me@example.org
+    """
+
+
+@evidence_commands.command("sign", short_help="Sign all files of the folder.")
+@click.argument("folder", type=_FOLDER)
+@click.option(
+    "--key", type=_FILE, required=True, metavar="FILE", help="Private SSH key, or a public one of an agent's."
+)
+def sign_command(folder: Path, key: Path) -> int:
+    """Write evidence.sha256 and evidence.sha256.sig into FOLDER."""
+    from .evidence.signature import sign_evidence
+
+    click.echo(f"{sign_evidence(folder, key)} file(s) of {printable(str(folder))} signed")
+    return 0
+
+
+@evidence_commands.command("check", short_help="Check the signature and the files.")
+@click.argument("folder", type=_FOLDER)
+@click.option(
+    "--signers", type=_FILE, required=True, metavar="FILE", help="Allowed signers, as ssh-keygen reads them."
+)
+@click.option("--identity", required=True, help="Who signed, as the file of signers names them.")
+def check_command(folder: Path, signers: Path, identity: str) -> int:
+    """Check that FOLDER holds just what IDENTITY signed.
+
+    \b
+    Exit codes: 0 it does, 1 files were changed, removed or added since, 4 there is no valid signature.
+    """
+    from .evidence.signature import check_evidence
+
+    found = check_evidence(folder, signers, identity)
+    for word, names in (("changed", found.changed), ("missing", found.missing), ("added", found.added)):
+        for name in names:
+            click.echo(printable(f"{word}  {name}"))
+    click.echo(
+        printable(f"{found.files} file(s) signed by {found.signer}: {'whole' if found.is_whole else 'not whole'}")
+    )
+    return int(not found.is_whole)
+
+
+COMMANDS = (compare_command, doctor_command, evidence_commands)

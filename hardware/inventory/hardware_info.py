@@ -1,0 +1,71 @@
+"""`HardwareInfo`: the inventory of one machine, before anything is asked of a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..software import HostInfo, TorchBuild
+from .system.main_memory import MemoryInfo
+from .system.processor import CPUInfo
+from .system.storage import StorageDeviceInfo
+from .system.system_libraries import ContainerEngine, SystemLibrary
+from .vendors._pci import ChipDevice, PciDevice
+from .vendors.vendor import AcceleratorInfo, VendorFacts
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareInfo:
+    """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor, `on_chip` those of a
+    system-on-chip whose vendor has no file here; `storage_failures` says by kind why storage can't be listed.
+    `detection_failure` says why this is less than the machine has: see `basic_detection.py`."""
+
+    host: HostInfo
+    cpu: CPUInfo
+    memory: MemoryInfo
+    accelerators: tuple[AcceleratorInfo, ...] = ()
+    vendors: tuple[VendorFacts, ...] = ()
+    on_bus: tuple[PciDevice, ...] | None = None
+    on_chip: tuple[ChipDevice, ...] = ()
+    storage: tuple[StorageDeviceInfo, ...] = ()
+    storage_failures: Mapping[str, str] = field(default_factory=dict)
+    libraries: tuple[SystemLibrary, ...] = ()
+    container_engines: tuple[ContainerEngine, ...] = ()
+    torch: TorchBuild = field(default_factory=TorchBuild)
+    packages: Mapping[str, str | None] = field(default_factory=dict)
+    detection_failure: str = ""
+
+    @property
+    def accelerator_count(self) -> int:
+        """Devices that a driver lists or, where there is no driver, that the bus shows."""
+        return len(self.accelerators)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data in the shape of `schemas/inventory.json`, without serial numbers and names of servers."""
+        storage = [one.shareable() for one in self.storage]
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            **asdict(self),
+            "memory": {**asdict(self.memory), "usable_bytes": self.memory.usable_bytes},
+            "accelerators": [{**asdict(one), "memory_gb": one.memory_gb} for one in self.accelerators],
+            "accelerator_count": self.accelerator_count,
+            "storage": [{**asdict(one), "capacity_gb": one.capacity_gb} for one in storage],
+            "vendors": [{**asdict(one), "state": one.state} for one in self.vendors],
+            "torch": {**asdict(self.torch), "local": self.torch.local, "kind": self.torch.kind},
+        }
+        return {key: _plain(value) for key, value in data.items()}
+
+
+Inventory = HardwareInfo
+
+
+def _plain(value: Any) -> Any:
+    """The same data as JSON would read it back: lists for tuples, plain text for enums."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, str) else value

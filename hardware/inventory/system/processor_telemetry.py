@@ -1,0 +1,120 @@
+"""What the processor does now: use, frequency and temperature from psutil, power and throttling from Linux' files.
+
+Sources: the kernel's `Documentation/ABI/testing/sysfs-class-powercap`; the counters of throttling are those of
+`arch/x86/kernel/cpu/mce/therm_throt.c`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...machine import LiveMachine, Machine, SourceReading
+from .main_memory import Psutil
+
+_SENSORS = ("coretemp", "k10temp", "zenpower", "x86_pkg_temp")
+_POWERCAP = "/sys/class/powercap"
+_CPUS = "/sys/devices/system/cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuTelemetry:
+    """One look at the processor. `None` where the system doesn't tell; `reasons` says why, by the field's name.
+
+    Use in percent of all threads and power in W are means since the look before, so the first one has none.
+    """
+
+    compute_percent: float | None = None
+    frequency_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+class CpuTelemetryReader:
+    """Looks at the processor again and again; keeps the counters of the look before. For one thread."""
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        self.machine = machine or LiveMachine()
+        self._times: list[float] | None = None
+        self._energy: tuple[float, dict[str, int]] | None = None
+        self._throttled: int | None = None
+
+    def read(self) -> CpuTelemetry:
+        """What the processor does now. Never raises."""
+        reasons: dict[str, str] = {}
+        values: dict[str, Any] = {}
+        for name, one in (
+            ("compute_percent", self._use()),
+            ("frequency_mhz", self._frequency()),
+            ("temperature_c", self._temperature()),
+            ("power_w", self._power()),
+            ("throttle_reasons", self._throttling()),
+        ):
+            values[name] = one.value
+            if one.value is None and one.reason:
+                reasons[name] = one.reason
+        return CpuTelemetry(**values, reasons=reasons)
+
+    def _use(self) -> SourceReading[float]:
+        told = self.machine.library(Psutil).ask("times")
+        if told.value is None:
+            return told
+        before, self._times = self._times, told.value
+        if before is None or told.value[1] <= before[1]:
+            return SourceReading(value=None, reason="known from the second look on")
+        share = (told.value[0] - before[0]) / (told.value[1] - before[1])
+        return SourceReading(value=round(100 * min(max(share, 0.0), 1.0), 1))
+
+    def _frequency(self) -> SourceReading[float]:
+        """The mean over processors."""
+        told = self.machine.library(Psutil).ask("frequency")
+        return SourceReading(value=told.value, reason=told.reason or "the system doesn't report the frequency")
+
+    def _temperature(self) -> SourceReading[float]:
+        """The hottest reading of the processor's own sensor."""
+        told = self.machine.library(Psutil).ask("temperatures").value or {}
+        found = [one for name, chip in told.items() if name in _SENSORS or name.startswith("cpu") for one in chip]
+        if not found:
+            return SourceReading(
+                value=None, reason="no sensor of the processor is shown (a virtual machine shows none)"
+            )
+        return SourceReading(value=round(max(found), 1))
+
+    def _power(self) -> SourceReading[float]:
+        zones = [name for name in self.machine.names(_POWERCAP) or () if re.fullmatch(r"intel-rapl:\d+", name)]
+        packages = [
+            one for one in zones if (self.machine.text(f"{_POWERCAP}/{one}/name") or "").startswith("package")
+        ]
+        if not packages:
+            return SourceReading(value=None, reason="no RAPL counter is shown (a virtual machine shows none)")
+        now, counts = time.monotonic(), {}
+        for one in packages:
+            count = self.machine.number(f"{_POWERCAP}/{one}/energy_uj")
+            if count is None:
+                return SourceReading(value=None, reason=f"{_POWERCAP}/{one}/energy_uj is for root alone")
+            counts[one] = count
+        before, self._energy = self._energy, (now, counts)
+        if before is None or before[1].keys() != counts.keys() or now <= before[0]:
+            return SourceReading(value=None, reason="known from the second look on")
+        used = 0
+        for one, count in counts.items():
+            step = count - before[1][one]
+            if step < 0:  # the counter went round
+                step += self.machine.number(f"{_POWERCAP}/{one}/max_energy_range_uj") or 0
+            used += max(step, 0)
+        return SourceReading(value=round(used / 1e6 / (now - before[0]), 1))
+
+    def _throttling(self) -> SourceReading[tuple[str, ...]]:
+        names = [name for name in self.machine.names(_CPUS) or () if re.fullmatch(r"cpu\d+", name)]
+        read = (self.machine.number(f"{_CPUS}/{name}/thermal_throttle/core_throttle_count") for name in names)
+        counts = [one for one in read if one is not None]
+        if not counts:
+            return SourceReading(value=None, reason="no counter of throttling is shown")
+        before, self._throttled = self._throttled, sum(counts)
+        if before is None:
+            return SourceReading(value=None, reason="known from the second look on")
+        return SourceReading(value=("thermal",) if sum(counts) > before else ())

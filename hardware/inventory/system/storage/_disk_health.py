@@ -1,0 +1,256 @@
+"""A disk's health: what Linux tells without root, how fast its link is at most, and what `smartctl --json` says.
+
+Without root, NVMe: the driver's hwmon (temperature, and the alarm that is the controller's critical warning) and its
+state. eMMC: `life_time` and `pre_eol_info`, which the JEDEC standard JESD84-B51 defines. SATA disks tell their
+temperature by the module drivetemp, whose documentation warns that reading it may keep a disk from spinning down: it
+isn't read.
+
+smartctl (smartmontools 7.0 and later) needs root for most disks. A sleeping disk isn't woken (`-n standby`). Its exit
+code is a set of bits: a disk that fails sets some of them and is told of all the same (smartctl(8), EXIT STATUS).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ....machine import Machine
+from ....values import data_file, decimal, first_number, from_json, inside, table, tables, text, whole
+from .storage_device import codes
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskHealth:
+    """What is known of a disk's health; `reason` is what a status that isn't good rests on. smartctl tells of its
+    model, serial number and firmware too, and `untold` is why it told nothing of its health."""
+
+    status: str | None = None
+    temperature_celsius: float | None = None
+    wear_percent: float | None = None
+    power_on_hours: int | None = None
+    reason: str = ""
+    extra: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    model: str | None = None
+    serial: str | None = None
+    firmware: str | None = None
+    rotates: bool | None = None
+    untold: str = ""
+
+    def over(self, other: DiskHealth) -> DiskHealth:
+        """This health, with what it lacks from `other`; the worse of both states counts."""
+        states = [one for one in (self, other) if one.status is not None]
+        worst = max(states, key=lambda one: _ORDER.index(one.status or "healthy"), default=other)
+        temperature = self.temperature_celsius
+        return replace(
+            self,
+            status=worst.status,
+            reason=worst.reason,
+            temperature_celsius=other.temperature_celsius if temperature is None else temperature,
+            extra={**other.extra, **self.extra},
+        )
+
+
+def health_without_root(machine: Machine, name: str, link: str) -> DiskHealth:
+    """Health of the block device `name` from sysfs alone. That an NVMe disk says nothing isn't `healthy`."""
+    if name.startswith("nvme"):
+        return _of_nvme(machine, name, link)
+    if name.startswith("mmcblk"):
+        return _of_emmc(machine, name)
+    if machine.text(f"/sys/block/{name}/device/state") == "offline":
+        return DiskHealth(status="critical", reason="the kernel took it offline after errors")
+    return DiskHealth()
+
+
+def controller(machine: Machine, name: str, link: str) -> str:
+    """The sysfs folder of an NVMe disk's controller. One with several ways hangs below its subsystem."""
+    below = re.search(r"/nvme-subsystem/([\w-]+)/", link)
+    if below:
+        inside = machine.names(f"/sys/class/nvme-subsystem/{below[1]}") or ()
+        first = next((one for one in inside if re.fullmatch(r"nvme\d+", one)), None)
+        if first:
+            return f"/sys/class/nvme/{first}"
+    number = re.search(r"/(nvme\d+)/nvme\d+n\d+$", link) or re.match(r"(nvme\d+)", name)
+    return f"/sys/class/nvme/{number[1] if number else name}"
+
+
+def _of_nvme(machine: Machine, name: str, link: str) -> DiskHealth:
+    folder = controller(machine, name, link)
+    sensors = [f"{folder}/{one}" for one in machine.names(folder) or () if re.fullmatch(r"hwmon\d+", one)]
+    temperature = alarm = None
+    for sensor in sensors:
+        value = whole(machine.text(f"{sensor}/temp1_input"), least=-100_000, most=300_000)
+        temperature = None if value is None else value / 1000
+        alarm = machine.text(f"{sensor}/temp1_alarm")
+    state = machine.text(f"{folder}/state")
+    if state == "dead":
+        return DiskHealth(
+            status="critical", temperature_celsius=temperature, reason="the kernel gave its controller up"
+        )
+    if alarm == "1":
+        reason = "its temperature is beyond the threshold that it names"
+        return DiskHealth(status="warning", temperature_celsius=temperature, reason=reason)
+    return DiskHealth(temperature_celsius=temperature)
+
+
+def _of_emmc(machine: Machine, name: str) -> DiskHealth:
+    folder = f"/sys/block/{name}/device"
+    status, reason = codes("emmc_health").get(str(_hexadecimal(machine.text(f"{folder}/pre_eol_info"))), (None, ""))
+    steps = [step for word in (machine.text(f"{folder}/life_time") or "").split() if (step := _hexadecimal(word))]
+    if not steps or not 1 <= max(steps) <= 11:
+        return DiskHealth(status=status, reason=reason)
+    worst = max(steps)
+    if worst == 11:
+        return DiskHealth(
+            status="warning", reason="it is beyond its rated life", extra={"life_time_used": "over 100 %"}
+        )
+    return DiskHealth(status=status, reason=reason, extra={"life_time_used": f"{10 * (worst - 1)} to {10 * worst} %"})
+
+
+def _hexadecimal(written: str | None) -> int | None:
+    try:
+        return int(written or "", 16)
+    except ValueError:
+        return None
+
+
+def link_limit(machine: Machine, name: str, link: str) -> dict[str, str | int | float | bool]:
+    """What the link of a disk allows at most: a property of the link, no speed of the disk."""
+    found: dict[str, str | int | float | bool] = {}
+    if name.startswith("nvme"):
+        device = f"{controller(machine, name, link)}/device"
+        speed, current = (first_number(machine.text(f"{device}/{which}_link_speed")) for which in ("max", "current"))
+        lanes, lanes_now = (whole(machine.text(f"{device}/{which}_link_width"), least=1, most=32)
+                            for which in ("max", "current"))  # fmt: skip
+        shares = {float(one): share for one, share in codes("pcie_efficiency").items()}
+        limits = [one for one in (speed, current) if one in shares]
+        widths = [one for one in (lanes, lanes_now) if one]
+        if len(limits) == 2 and len(widths) == 2:
+            lowest = min(limits)
+            found["pcie_link_limit_mbps"] = round(lowest * 1e3 * shares[lowest] * min(widths) / 8)
+            found["pcie_link"] = f"{lowest:g} GT/s x{min(widths)}"
+            if (lowest, min(widths)) != (speed, lanes):
+                found["pcie_link_of_the_disk"] = f"{speed:g} GT/s x{lanes}"
+        node = whole(machine.text(f"{device}/numa_node"))
+        if node is not None:
+            found["numa_node"] = node
+    port = re.search(r"/ata(\d+)/", link)
+    if port:
+        gigabits = first_number(machine.text(f"/sys/class/ata_link/link{port[1]}/sata_spd"))
+        if gigabits:
+            found["sata_link_gbps"] = gigabits
+    return found
+
+
+_ATTRIBUTES = Path(__file__).with_name("smart_attributes.toml")
+_ALL_BITS = 0xFF
+
+_ORDER = ("healthy", "warning", "critical")
+
+
+def read_smart(machine: Machine, path: str) -> DiskHealth:
+    """What the disk at `path` tells of itself."""
+    told = machine.run("smartctl", "--json", "-n", "standby", "-a", path, accept=_ALL_BITS)
+    if told.value is None:
+        return DiskHealth(untold=told.reason)
+    data = from_json(told.value)
+    return (
+        from_smartctl(data)
+        if isinstance(data, dict)
+        else DiskHealth(untold="smartctl printed no JSON; 7.0 and later do")
+    )
+
+
+def from_smartctl(data: Mapping[str, Any]) -> DiskHealth:
+    """What the JSON of `smartctl -a` tells."""
+    states = sorted(_states(data), key=lambda one: _ORDER.index(one[0]), reverse=True)
+    passed = inside(data, "smart_status", "passed")
+    status = states[0][0] if states else "healthy" if passed is True else None
+    log = table(data.get("nvme_smart_health_information_log"))
+    temperature = decimal(inside(data, "temperature", "current"), least=-100, most=300)
+    rate = whole(data.get("rotation_rate"), most=100_000)
+    return DiskHealth(
+        status=status,
+        temperature_celsius=temperature,
+        wear_percent=_wear(data, log),
+        power_on_hours=whole(inside(data, "power_on_time", "hours"), most=2**32),
+        reason="; ".join(why for _, why in states),
+        extra=dict(_extra(data, log)),
+        model=text(data.get("model_name")) or text(data.get("scsi_model_name")),
+        serial=text(data.get("serial_number")),
+        firmware=text(data.get("firmware_version")) or text(data.get("scsi_revision")),
+        rotates=None if rate is None else rate > 0,
+        untold=_why_nothing(data) if status is None else "",
+    )
+
+
+def _states(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each thing that isn't well, as a status and its reason."""
+    log = table(data.get("nvme_smart_health_information_log"))
+    bits = whole(log.get("critical_warning"), most=0xFF)
+    if bits is None:
+        bits = whole(inside(data, "smart_status", "nvme", "value"), most=0xFF) or 0
+    yield from ((status, why) for bit, (status, why) in codes("nvme_warnings").items() if bits & int(bit, 16))
+    spare, least = (whole(log.get(name)) for name in ("available_spare", "available_spare_threshold"))
+    if spare is not None and least is not None and spare < least and not bits & 0x01:
+        yield "warning", f"{spare} % of its spare blocks are left, less than the threshold of {least} %"
+    if errors := whole(log.get("media_errors"), least=1):
+        yield "warning", f"{errors} errors of the medium"
+    if inside(data, "smart_status", "passed") is False and not bits:
+        yield "critical", "its own assessment says that it fails"
+    if (wear := _wear(data, log)) is not None and wear >= 100:
+        yield "warning", f"{wear:g} % of its rated endurance are used"
+    for attribute in tables(inside(data, "ata_smart_attributes", "table")):
+        name, count = str(attribute.get("name")), whole(inside(attribute, "raw", "value"), least=1, most=2**32)
+        if name in data_file(_ATTRIBUTES)["counted"] and count:
+            yield "warning", f"{count} {data_file(_ATTRIBUTES)['counted'][name]}"
+        if attribute.get("when_failed") == "now" and inside(attribute, "flags", "prefailure") is True:
+            yield "critical", f"{name} is below its threshold"
+    for way in ("read", "write", "verify"):
+        count = whole(inside(data, "scsi_error_counter_log", way, "total_uncorrected_errors"), least=1)
+        if count:
+            yield "warning", f"{count} errors of {way} couldn't be corrected"
+
+
+def _wear(data: Mapping[str, Any], log: Mapping[str, Any]) -> float | None:
+    """Percent of the rated endurance that is used: NVMe and SAS count it, SATA disks have attributes of their own."""
+    counted = (
+        inside(data, "endurance_used", "current_percent"),
+        log.get("percentage_used"),
+        data.get("scsi_percentage_used_endurance_indicator"),
+    )
+    for value in counted:
+        if (used := decimal(value, most=255)) is not None:
+            return used
+    left = {str(one.get("name")): one.get("value") for one in tables(inside(data, "ata_smart_attributes", "table"))}
+    for name in data_file(_ATTRIBUTES)["remaining"]:
+        if (value := decimal(left.get(name), most=100)) is not None:
+            return 100 - value
+    return None
+
+
+def _extra(data: Mapping[str, Any], log: Mapping[str, Any]) -> Iterator[tuple[str, str | int | float | bool]]:
+    figures = {
+        "available_spare_percent": whole(log.get("available_spare"), most=255),
+        "rotation_rpm": whole(data.get("rotation_rate"), least=1, most=100_000),
+        "grown_defects": whole(data.get("scsi_grown_defect_list")),
+    }
+    for one in tables(inside(data, "ata_smart_attributes", "table")):
+        if one.get("name") == "Reallocated_Sector_Ct":
+            figures["reallocated_sectors"] = whole(inside(one, "raw", "value"), most=2**32)
+    yield from ((name, value) for name, value in figures.items() if value is not None)
+
+
+def _why_nothing(data: Mapping[str, Any]) -> str:
+    """smartctl's own words; what needs root is said so."""
+    messages = [said for one in tables(inside(data, "smartctl", "messages")) if (said := text(one.get("string")))]
+    power = text(inside(data, "power_mode", "string")) or ""
+    if "standby" in power.lower() or any("STANDBY" in one for one in messages):
+        return "the disk sleeps, and asking would wake it"
+    if any("Permission denied" in one or "root privileges" in one for one in messages):
+        return f"needs root: smartctl says {messages[0]!r}"
+    if messages:
+        return f"smartctl says {messages[0]!r}"
+    return "smartctl doesn't report a status"

@@ -1,0 +1,87 @@
+"""Libraries that frameworks compute with, and engines that run containers: found by their files, none is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...machine import Machine
+from ...software import known_libraries, places
+
+_VERSION = re.compile(r"\bversion v?(\d[\w.+-]*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemLibrary:
+    """A library that is installed. `version` is that of its wheel or behind its file's name, `None` where neither
+    tells; `source` is the wheel's name, or the folder that the file lies in."""
+
+    name: str
+    version: str | None
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerEngine:
+    """A program that runs containers. `path` is `None` where it isn't in one of the usual folders."""
+
+    name: str
+    version: str | None
+    path: str | None
+
+
+def library_names() -> tuple[str, ...]:
+    """All that is looked for, by name."""
+    return tuple(str(one["name"]) for one in known_libraries())
+
+
+def read_libraries(machine: Machine) -> tuple[SystemLibrary, ...]:
+    """What is there of them: a wheel goes before a file of the system, as it does for who imports it."""
+    packages = machine.packages()
+    listed: dict[str, dict[str, list[str]]] = {}
+    """Files of libraries by folder and by what stands before the first point."""
+    for folder in places()["folders"]:
+        for file in machine.names(folder) or ():
+            listed.setdefault(folder, {}).setdefault(file.partition(".")[0], []).append(file)
+    found = (_found(one, machine, packages, listed) for one in known_libraries())
+    return tuple(one for one in found if one is not None)
+
+
+def _found(
+    known: Mapping[str, Any],
+    machine: Machine,
+    packages: Mapping[str, str | None],
+    listed: Mapping[str, Mapping[str, Sequence[str]]],
+) -> SystemLibrary | None:
+    name = str(known["name"])
+    for wheel in known.get("wheels", ()):
+        if packages.get(wheel):
+            return SystemLibrary(name=name, version=packages[wheel], source=wheel)
+    for folder, by_stem in listed.items():
+        for file in known.get("files", ()):
+            stem = file.partition(".")[0]
+            own = [one for one in by_stem.get(stem, ()) if one == file or one.startswith(f"{file}.")]
+            if own:
+                behind = max((one.removeprefix(file).strip(".") for one in own), key=len)
+                # A single number is the interface's, not the library's.
+                return SystemLibrary(name=name, version=behind if "." in behind else None, source=folder)
+    for folder in known.get("folders", ()):
+        if machine.is_folder(folder):
+            return SystemLibrary(name=name, version=None, source=folder)
+    return None
+
+
+def read_container_engines(machine: Machine) -> tuple[ContainerEngine, ...]:
+    """Docker and Podman, where they are installed; whether their service runs isn't asked."""
+    found = []
+    for name, program in places()["engines"].items():
+        paths = (f"{folder}/{program}" for folder in places()["programs"])
+        path = next((one for one in paths if machine.may_open(one) is not None), None)
+        told = machine.run(program, "--version") if path or machine.host().system != "Linux" else None
+        if path is None and (told is None or told.value is None):
+            continue
+        version = _VERSION.search(told.value or "") if told is not None else None
+        found.append(ContainerEngine(name=name, version=version[1] if version else None, path=path))
+    return tuple(found)

@@ -1,0 +1,93 @@
+"""Whether a target may be on a machine, as its inventory tells: the answer, and what vendors' GPUs have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .hardware_info import HardwareInfo
+    from .vendors.vendor import AcceleratorInfo
+
+_PCI_VENDORS = {"NVIDIA": 0x10DE, "AMD": 0x1002, "Intel": 0x8086}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetStatus:
+    """Whether a target may be here. `expected` is never *usable*; a probe says that.
+
+    `reason` says why it isn't expected, or what to know of one that is. `memory_bytes` is what one
+    device of it can hold, `None` where nothing tells.
+    """
+
+    target: str
+    expected: bool
+    reason: str = ""
+    memory_bytes: int | None = None
+    device_name: str = ""
+
+
+def gpu_status(inventory: HardwareInfo, *, target: str, vendor: str) -> TargetStatus:
+    """A vendor's GPUs through torch: its build must be the right one, and a real device must be seen."""
+    every = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
+    hiding = [str(one.extra_info["hidden_by"]) for one in every if "hidden_by" in one.extra_info]
+    devices = [one for one in every if "hidden_by" not in one.extra_info]
+    torch, wrong_build = inventory.torch, ""
+    if torch.version is None:
+        wrong_build = torch.reason
+    elif torch.kind != target:
+        wrong_build = f"torch {torch.version} is built for {torch.kind}, not for {target}"
+    hidden = f"{hiding[0]} hides every device" if every and not devices else ""
+    reason = "; ".join(filter(None, [wrong_build, _no_device(inventory, vendor, every), hidden]))
+    sizes = [size for one in devices if (size := _capacity(inventory, one)) is not None]
+    return TargetStatus(
+        target=target,
+        expected=not reason,
+        reason=reason,
+        memory_bytes=min(sizes, default=None),
+        device_name=device_names(devices),
+    )
+
+
+def host_status(inventory: HardwareInfo, *, target: str) -> TargetStatus:
+    """Return the status of what torch computes in the host's memory."""
+    return TargetStatus(
+        target=target,
+        expected=inventory.torch.version is not None,
+        reason=inventory.torch.reason,
+        memory_bytes=inventory.memory.usable_bytes,
+        device_name=inventory.cpu.model,
+    )
+
+
+def _capacity(inventory: HardwareInfo, device: AcceleratorInfo) -> int | None:
+    """What a program can have of a device: a slice of a divided card, and no more than the machine's memory where it
+    is unified."""
+    usable = device.extra_info.get("usable_memory_bytes")
+    size = usable if isinstance(usable, int) else device.memory_bytes
+    if device.memory_type != "unified":
+        return size
+    return min((one for one in (size, inventory.memory.usable_bytes) if one is not None), default=None)
+
+
+def _no_device(inventory: HardwareInfo, vendor: str, devices: list[AcceleratorInfo]) -> str:
+    facts = next((one for one in inventory.vendors if one.vendor == vendor), None)
+    if any(one.simulated for one in devices):
+        return f"the {vendor} library here is simulated"
+    if facts is not None and facts.driver == "denied":
+        return f"this user may not use the {vendor} GPU: {facts.reason}"
+    if facts is not None:
+        listed = any(one.seen_by == "driver" for one in devices)
+        return "" if listed else f"no {vendor} GPU is seen by a driver ({facts.state}): {facts.reason}"
+    if inventory.on_bus is None:
+        return f"nothing here tells whether there is an {vendor} GPU"
+    on_bus = any(one.vendor_id == _PCI_VENDORS[vendor] for one in inventory.on_bus)
+    return "" if on_bus else f"no {vendor} GPU is on the bus"
+
+
+def device_names(devices: list[AcceleratorInfo]) -> str:
+    """Name devices by their models, each model once with its count."""
+    counts: dict[str, int] = {}
+    for one in devices:
+        counts[one.model] = counts.get(one.model, 0) + 1
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())

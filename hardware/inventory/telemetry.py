@@ -1,0 +1,228 @@
+"""One look at everything that runs: each accelerator, the processor and main memory, again and again.
+
+A vendor is asked by a thread of its own: a driver that hangs, or a device that falls off the bus, becomes a reason
+and holds up nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ..machine import LiveMachine, Machine
+from .system.main_memory import read_memory
+from .system.processor import read_cpu
+from .system.processor_telemetry import CpuTelemetry, CpuTelemetryReader
+from .vendors import registered_vendors
+from .vendors.vendor import AcceleratorBackend, AcceleratorInfo
+
+SCHEMA_VERSION = 1
+_LONGEST_WAIT_S = 0.8
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSample:
+    """What one accelerator does now: °C, percent, bytes, W. `None` where it doesn't tell.
+
+    `reason` says why a device tells nothing at all; `throttle_reasons` is empty for one that isn't held down.
+    """
+
+    vendor: str
+    index: int
+    device_type: str
+    model: str
+    temperature_c: float | None = None
+    compute_percent: float | None = None
+    memory_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_w: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    reason: str = ""
+    simulated: bool = False
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it tells no metric at all."""
+        told = (self.temperature_c, self.compute_percent, self.memory_used_bytes, self.power_w, self.throttle_reasons)
+        return all(one is None for one in told)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSample:
+    """The processor and main memory now. `memory_used_bytes` is what isn't available to programs."""
+
+    cpu_model: str
+    cpu: CpuTelemetry
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    memory_reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One look. `elapsed_s` counts from the sampler's start; `vendors` holds why a vendor couldn't be asked."""
+
+    time: str
+    elapsed_s: float
+    host: HostSample
+    devices: tuple[DeviceSample, ...]
+    vendors: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, in the shape of `schemas/sample.json`."""
+        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+
+
+class Sampler:
+    """Takes samples of a machine until it is closed. Devices are those that drivers list at the start."""
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        self.machine = machine or LiveMachine()
+        self._started = time.monotonic()
+        self.cpu_model = read_cpu(self.machine).model
+        self._cpu = CpuTelemetryReader(self.machine)
+        self._failures = dict(registered_vendors().failures)
+        self._vendors: list[_Vendor] = []
+        for name, kind in registered_vendors().found.items():
+            try:
+                backend = kind(self.machine)
+                devices = tuple(one for one in backend.list_devices() if one.index is not None)
+            except Exception as error:  # a plug-in may raise anything, and must not take the others with it
+                self._failures[name] = f"{type(error).__name__}: {error}"
+                continue
+            if devices:
+                self._vendors.append(_Vendor(backend, devices))
+        self._cpu.read()  # what counts since the look before needs one
+
+    @property
+    def devices(self) -> tuple[AcceleratorInfo, ...]:
+        """The accelerators that are asked."""
+        return tuple(device for vendor in self._vendors for device in vendor.devices)
+
+    def sample(self) -> Sample:
+        """What everything does now. Never raises; what can't be read is `None` with its reason."""
+        deadline = time.monotonic() + _LONGEST_WAIT_S
+        for vendor in self._vendors:
+            vendor.ask()
+        host = self._host()
+        return Sample(
+            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            elapsed_s=round(time.monotonic() - self._started, 3),
+            host=host,
+            devices=tuple(one for vendor in self._vendors for one in vendor.answer(deadline)),
+            vendors=self._failures,
+        )
+
+    def _host(self) -> HostSample:
+        cpu = self._cpu.read()
+        memory = read_memory(self.machine)
+        total = memory.usable_bytes
+        used = None
+        if total is not None and total == memory.cgroup_limit_bytes:
+            used = memory.cgroup_used_bytes
+        elif memory.total_bytes is not None and memory.available_bytes is not None:
+            used = memory.total_bytes - memory.available_bytes
+        return HostSample(
+            cpu_model=self.cpu_model,
+            cpu=cpu,
+            memory_used_bytes=used,
+            memory_total_bytes=total,
+            memory_reason=memory.reason,
+        )
+
+    def close(self) -> None:
+        """Give the vendors' libraries back; one that hangs is left to its thread."""
+        for vendor in self._vendors:
+            vendor.close()
+
+
+class _Vendor:
+    """One vendor with a thread that reads all its devices whenever it is asked, and not before it has answered."""
+
+    def __init__(self, backend: AcceleratorBackend, devices: tuple[AcceleratorInfo, ...]) -> None:
+        self.backend = backend
+        self.devices = devices
+        self._last: tuple[DeviceSample, ...] = ()
+        self._silent: dict[int, str] = {}
+        self._wanted, self._done = threading.Event(), threading.Event()
+        self._done.set()
+        self._asked_at = time.monotonic()
+        self._over = False
+        threading.Thread(target=self._work, name=f"sampling {backend.VENDOR_NAME}", daemon=True).start()
+
+    def ask(self) -> None:
+        if self._done.is_set():
+            self._done.clear()
+            self._asked_at = time.monotonic()
+            self._wanted.set()
+
+    def answer(self, deadline: float) -> tuple[DeviceSample, ...]:
+        if self._done.wait(max(deadline - time.monotonic(), 0.0)):
+            return self._last
+        waited = time.monotonic() - self._asked_at
+        reason = f"the driver hasn't answered for {waited:.0f} s" if waited >= 1 else "the driver hasn't answered yet"
+        return tuple(_sample_of(device, reason=reason) for device in self.devices)
+
+    def close(self) -> None:
+        self._over = True
+        self._wanted.set()
+        if self._done.wait(_LONGEST_WAIT_S):
+            self.backend.shutdown()
+
+    def _work(self) -> None:
+        while self._wanted.wait() and not self._over:
+            self._wanted.clear()
+            self._last = tuple(self._read(device) for device in self.devices)
+            self._done.set()
+
+    def _read(self, device: AcceleratorInfo) -> DeviceSample:
+        index = device.index or 0
+        try:
+            found = _metrics(self.backend, device)
+            if not found.is_silent:
+                self._silent.pop(index, None)
+                return found
+            if index not in self._silent:  # to ask why takes programs and time: once is enough
+                self._silent[index] = self._why_silent(index)
+            return _sample_of(device, reason=self._silent[index])
+        except Exception as error:  # a driver or a plug-in may raise anything; the reason is the answer here
+            return _sample_of(device, reason=f"{type(error).__name__}: {error}")
+
+    def _why_silent(self, index: int) -> str:
+        """Why a device that is asked tells nothing: what its vendor says of it, or of the driver, now."""
+        mine = [one for one in self.backend.list_devices() if one.index == index]
+        if not mine:
+            return self.backend.facts().reason or "the driver doesn't list it any more"
+        return str(mine[0].extra_info.get("reason") or self.backend.told(index, "temperature").reason)
+
+
+def _sample_of(device: AcceleratorInfo, **values: Any) -> DeviceSample:
+    return DeviceSample(
+        vendor=device.vendor,
+        index=device.index or 0,
+        device_type=device.device_type,
+        model=device.model,
+        simulated=device.simulated,
+        **values,
+    )
+
+
+def _metrics(backend: AcceleratorBackend, device: AcceleratorInfo) -> DeviceSample:
+    index = device.index or 0
+    memory = backend.get_memory_usage(index) or {}
+    use = backend.get_utilization(index) or {}
+    return _sample_of(
+        device,
+        temperature_c=backend.get_temperature(index),
+        compute_percent=use.get("compute"),
+        memory_percent=use.get("memory"),
+        memory_used_bytes=memory.get("used"),
+        memory_total_bytes=memory.get("total"),
+        power_w=backend.get_power_usage(index),
+        throttle_reasons=backend.get_throttle_reasons(index),
+    )

@@ -1,0 +1,116 @@
+"""The registry of vendors: the files of this folder and the entry points `hwcompat.accelerators`.
+
+A vendor's file is imported on first use. One that fails is left out, and `accelerator_failures` keeps why.
+"""
+
+from __future__ import annotations
+
+from ...registry import Registered, Registry
+from .vendor import DEVICE_TYPES, AcceleratorBackend, NoAccelerator, NoSuchIndex
+
+__all__ = [
+    "ACCELERATOR_BACKENDS",
+    "VENDORS",
+    "accelerator_failures",
+    "get_accelerator_backend",
+    "get_accelerator_backend_by_index",
+    "get_all_accelerator_backends",
+    "get_backend_count",
+    "list_available_vendors",
+    "registered_vendors",
+]
+
+
+def _check(found: type[AcceleratorBackend]) -> None:
+    vendor, device_type = getattr(found, "VENDOR_NAME", None), getattr(found, "DEVICE_TYPE", None)
+    if not isinstance(vendor, str) or not vendor:
+        raise TypeError(f"{found.__name__}.VENDOR_NAME must name the vendor, not {vendor!r}")
+    if device_type not in DEVICE_TYPES:
+        raise TypeError(f"{found.__name__}.DEVICE_TYPE must be one of {', '.join(DEVICE_TYPES)}, not {device_type!r}")
+
+
+VENDORS: Registry[type[AcceleratorBackend]] = Registry(
+    group="hwcompat.accelerators",
+    package=__name__,
+    kind=AcceleratorBackend,
+    noun="vendor",
+    first=("nvidia", "amd", "intel", "apple"),
+    check=_check,
+)
+
+
+def registered_vendors() -> Registered[type[AcceleratorBackend]]:
+    """Every vendor that can be imported, whether or not it has a device here."""
+    return VENDORS.load_all()
+
+
+def accelerator_failures() -> dict[str, str]:
+    """Why a vendor was left out, by its name: it can't be imported, or it raised."""
+    return {**registered_vendors().failures, **_asked()[1]}
+
+
+def get_all_accelerator_backends() -> list[AcceleratorBackend]:
+    """A backend for each vendor that has a device here, in order. A mixed machine shows all of them."""
+    return _asked()[0]
+
+
+def get_accelerator_backend(vendor: str | None = None) -> AcceleratorBackend:
+    """The backend of `vendor` (case doesn't matter), or the first one.
+
+    Raises `NoAccelerator`, a `RuntimeError`, naming the vendors that are there.
+    """
+    backends = get_all_accelerator_backends()
+    for backend in backends:
+        if vendor is None or backend.VENDOR_NAME.lower() == vendor.strip().lower():
+            return backend
+    there = ", ".join(backend.VENDOR_NAME for backend in backends) or "none"
+    failures = "; ".join(f"{name}: {reason}" for name, reason in accelerator_failures().items())
+    raise NoAccelerator(
+        f"no accelerator of {vendor} is here" if vendor else "no accelerator is here",
+        why=f"vendors with a device: {there}" + (f"; left out: {failures}" if failures else ""),
+        fix="Try: python -m hardware list.",
+    )
+
+
+def get_accelerator_backend_by_index(index: int) -> AcceleratorBackend:
+    """The backend at `index` of `get_all_accelerator_backends()`.
+
+    Raises `NoAccelerator` (a `RuntimeError`) when there is none at all, `NoSuchIndex` (an `IndexError`)
+    beyond the range, which it names.
+    """
+    backends = get_all_accelerator_backends()
+    if not backends:
+        raise NoAccelerator("no accelerator is here", fix="Try: python -m hardware list.")
+    if not 0 <= index < len(backends):
+        raise NoSuchIndex(f"there is no accelerator backend {index}", why=f"known are 0 to {len(backends) - 1}")
+    return backends[index]
+
+
+def get_backend_count() -> int:
+    """How many vendors have a device here."""
+    return len(get_all_accelerator_backends())
+
+
+def list_available_vendors() -> list[str]:
+    """Names of the vendors that have a device here, in order."""
+    return [backend.VENDOR_NAME for backend in get_all_accelerator_backends()]
+
+
+def __getattr__(name: str) -> tuple[type[AcceleratorBackend], ...]:
+    # A plain constant would import every vendor's file together with this package.
+    if name == "ACCELERATOR_BACKENDS":
+        return tuple(registered_vendors().found.values())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _asked() -> tuple[list[AcceleratorBackend], dict[str, str]]:
+    backends: list[AcceleratorBackend] = []
+    failures: dict[str, str] = {}
+    for name, vendor in registered_vendors().found.items():
+        try:
+            backend = vendor()
+            if backend.is_available():
+                backends.append(backend)
+        except Exception as error:  # as above
+            failures[name] = f"{type(error).__name__}: {error}"
+    return backends, failures

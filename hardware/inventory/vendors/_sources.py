@@ -1,0 +1,304 @@
+"""How a vendor's devices are read: through its library or its one tool, the kernel's files, or else the bus alone.
+
+A vendor whose library and driver list the same devices is a `SourcedAccelerators`, one whose devices lie in several
+places a `ListedAccelerators`. Both have a reason for each figure that isn't there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from ...machine import Library, Machine, SourceReading
+from ._lazy_library import OPENING, Opening, no_library
+from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
+from ._tool_values import counted
+from .vendor import (
+    AcceleratorBackend,
+    AcceleratorInfo,
+    DriverState,
+    HardwareState,
+    LibraryState,
+    VendorFacts,
+    bus_only,
+    says_simulated,
+)
+
+_FRESH_S = 0.5
+"""Metrics that are read together come from one run of a program."""
+
+
+_WORDS = {"throttle": "throttling", "memory": "used memory"}
+"""Metrics in words where their method is called otherwise."""
+
+
+class Source(ABC):
+    """One way to read a vendor's devices. Devices are numbered from 0 in an order that the source keeps.
+
+    A metric that it reads has a method of the metric's name (`temperature`, `memory`, …), which is given the device's
+    `handle` and returns a `SourceReading`.
+    """
+
+    NAME: ClassVar[str]
+    """What a person calls it: `NVML`, `sysfs` …"""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    @abstractmethod
+    def count(self) -> SourceReading[int]:
+        """How many devices it lists."""
+
+    @abstractmethod
+    def describe(self, index: int) -> AcceleratorInfo:
+        """All that it tells of one device; what it doesn't tell is `None`."""
+
+    def handle(self, index: int) -> Any:
+        """What a metric is asked with."""
+        return index
+
+    def told(self, index: int, what: str) -> SourceReading[Any]:
+        """One metric of a device by its name, or the reason why there is none."""
+        method: Callable[[Any], SourceReading[Any]] | None = getattr(self, what, None)
+        if method is None:
+            return SourceReading(value=None, reason=f"{self.NAME} doesn't report {_WORDS.get(what, what)}")
+        return method(self.handle(index))
+
+    def place_of(self, address: object) -> int | None:
+        """The number of the device at an address on the bus; `None` where it lists none there."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - an optional hook
+        """Give back what it holds."""
+
+
+class LibrarySource(Source):
+    """A vendor's own library."""
+
+    LIBRARY: ClassVar[type[Library]]
+    COUNT: ClassVar[str] = "count"
+    """The question for the number of devices."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self.library = machine.library(self.LIBRARY)
+
+    def opening(self) -> Opening:
+        """The state of library and driver; missing where it wasn't there when the machine was recorded."""
+        told = self.library.ask(OPENING)
+        if told.value is None:
+            return no_library(told.reason)
+        library, driver, reason = told.value
+        return Opening(library=LibraryState(library), driver=DriverState(driver), reason=reason)
+
+    def count(self) -> SourceReading[int]:
+        return counted(self.library.ask(self.COUNT))
+
+    def close(self) -> None:
+        self.library.close()
+
+
+class ListedAccelerators(AcceleratorBackend):
+    """A vendor that finds its devices once; those with an index are the driver's, numbered from 0.
+
+    A metric that it reads has a method of the metric's name, which is given the device and returns a `SourceReading`.
+    """
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        super().__init__(machine)
+        self._devices: tuple[AcceleratorInfo, ...] | None = None
+        self._printed: dict[tuple[str, ...], tuple[float, SourceReading[str]]] = {}
+        self._lock = threading.RLock()
+
+    def printed(self, *words: str, keep: bool = False) -> SourceReading[str]:
+        """What a command prints; it runs again only where the last answer is older than half a second."""
+        with self._lock:
+            at, told = self._printed.get(words, (0.0, None))
+            if told is None or not (keep or time.monotonic() - at <= _FRESH_S):
+                told = self.machine.run(*words)
+                self._printed[words] = (time.monotonic(), told)
+            return told
+
+    @abstractmethod
+    def find(self) -> tuple[AcceleratorInfo, ...]:
+        """Look for devices: those that a driver shows and those that only the bus does (`seen_by`), in order. They
+        get their index afterwards."""
+
+    def list_devices(self) -> tuple[AcceleratorInfo, ...]:
+        with self._lock:
+            if self._devices is None:
+                found = self.find()
+                driven = enumerate(one for one in found if one.seen_by == "driver")
+                others = (one for one in found if one.seen_by != "driver")
+                self._devices = (*(replace(one, index=index) for index, one in driven), *others)
+            return self._devices
+
+    def driven(self) -> tuple[AcceleratorInfo, ...]:
+        """The devices that a driver lists."""
+        return tuple(one for one in self.list_devices() if one.index is not None)
+
+    def is_available(self) -> bool:
+        return bool(self.driven())
+
+    def get_device_count(self) -> int:
+        return len(self.driven())
+
+    def shutdown(self) -> None:
+        with self._lock:
+            self._devices = None
+
+    def told(self, index: int, what: str) -> SourceReading[Any]:
+        devices = self.driven()
+        if not 0 <= index < len(devices):
+            raise self.no_such(index, len(devices))
+        return self.metric(devices[index], what)
+
+    def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
+        """One metric of a device that is listed, or the reason why there is none."""
+        method: Callable[[AcceleratorInfo], SourceReading[Any]] | None = getattr(self, what, None)
+        return method(device) if method else self._silent(device, what)
+
+    def obstacles(self) -> list[str]:
+        """What is in the way of using devices, one reason for each that has one."""
+        return [str(one.extra_info["reason"]) for one in self.list_devices() if "reason" in one.extra_info]
+
+    def _silent(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
+        return SourceReading(
+            value=None, reason=f"nothing known here tells the {_WORDS.get(what, what)} of {device.model}"
+        )
+
+
+class SourcedAccelerators(ListedAccelerators):
+    """A vendor whose devices come from its library, or else from the kernel's files, or else from the bus alone.
+    Without a sign of the vendor nothing but its library is asked."""
+
+    PCI_VENDOR_ID: ClassVar[int]
+    LIBRARY_SOURCE: ClassVar[type[LibrarySource]]
+    MODULES: ClassVar[tuple[str, ...]]
+    """Kernel modules of the driver, as `/sys/module` names them."""
+    PCI_CLASSES: ClassVar[tuple[int, ...]] = (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS)
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        super().__init__(machine)
+        self._library = self.LIBRARY_SOURCE(self.machine)
+        self._files: tuple[Source, ...] = ()
+        self._bus: list[tuple[PciDevice, ...] | None] = []
+        self._places: tuple[tuple[Source, int], ...] = ()
+
+    @abstractmethod
+    def files(self) -> tuple[Source, ...]:
+        """The kernel's files: of the devices that the library lists too, then of those that it doesn't. None where
+        nothing of the vendor is seen."""
+
+    def find(self) -> tuple[AcceleratorInfo, ...]:
+        files = self._files = self.files()
+        first = (self._library,) if self._library.count().value else files[:1]
+        sources = (*first, *files[1:])
+        self._places = tuple((one, place) for one in sources for place in range(one.count().value or 0))
+        if not self._places:
+            return tuple(
+                bus_only(one, vendor=self.VENDOR_NAME, device_type=self.device_type_of(one))
+                for one in self.on_bus() or ()
+            )
+        return self.finished(tuple(_described(*place) for place in self._places))
+
+    def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
+        """The devices of the sources with what only the vendor as a whole can tell."""
+        return devices
+
+    def device_type_of(self, device: PciDevice) -> str:
+        """What a device is that only the bus shows."""
+        return self.DEVICE_TYPE
+
+    def on_bus(self) -> tuple[PciDevice, ...] | None:
+        """The vendor's devices on the bus; `None` where there is no bus to look at."""
+        with self._lock:
+            if not self._bus:
+                self._bus = [devices_of(self.machine, self.PCI_VENDOR_ID, classes=self.PCI_CLASSES)]
+            return self._bus[0]
+
+    def module_loaded(self) -> bool | None:
+        """Whether the kernel has the driver; `None` where nothing tells."""
+        if not self.machine.is_folder("/sys/module"):
+            return None
+        return any(self.machine.is_folder(f"/sys/module/{name}") for name in self.MODULES)
+
+    def facts(self) -> VendorFacts:
+        devices, on_bus, loaded = self.driven(), self.on_bus(), self.module_loaded()
+        opening = self.opening()
+        library, driver, reason = opening.library, opening.driver, opening.reason
+        listed = len(devices)
+        if library is LibraryState.MISSING and driver is DriverState.UNKNOWN and loaded is not None:
+            driver = DriverState.OK if loaded else DriverState.MISSING
+        if listed and driver is not DriverState.DENIED:
+            driver = DriverState.OK
+        if listed or on_bus:
+            hardware = HardwareState.PRESENT
+        elif on_bus is None or loaded:
+            # GPUs of a system-on-chip aren't on the bus; a loaded driver is a sign of one.
+            hardware = HardwareState.UNKNOWN
+        else:
+            hardware = HardwareState.ABSENT
+        simulated = any(one.simulated for one in devices[:1])
+        if simulated:
+            reason = f"the {self.VENDOR_NAME} library here calls itself simulated"
+        if not listed and not reason:
+            reason = "the driver lists no device"
+        fewer, shown = "", len(on_bus or ())
+        if 0 < listed < shown:  # as in a container
+            others = "the others aren't given to this container or driver"
+            fewer = f"the bus shows {shown}, {listed} can be used here: {others}"
+        return VendorFacts(
+            vendor=self.VENDOR_NAME,
+            hardware=hardware,
+            driver=driver,
+            library=library,
+            reason="; ".join(filter(None, [reason, fewer])),
+            on_bus=None if on_bus is None else len(on_bus),
+            simulated=simulated,
+            read_through=", ".join(dict.fromkeys(source.NAME for source, _ in self._places)),
+        )
+
+    def opening(self) -> Opening:
+        """The state of library and driver as the library tells them, and what isn't right."""
+        return self._library.opening()
+
+    def told(self, index: int, what: str) -> SourceReading[Any]:
+        if not self.driven():
+            return SourceReading(
+                value=None, reason=self.opening().reason or f"no {self.VENDOR_NAME} device is listed"
+            )
+        return super().told(index, what)
+
+    def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
+        source, place = self._places[device.index or 0]
+        told = source.told(place, what)
+        return told if told.value is not None or source is not self._library else self.of_files(device, what, told)
+
+    def of_files(self, device: AcceleratorInfo, what: str, told: SourceReading[Any]) -> SourceReading[Any]:
+        """What the driver's files tell of a device where its library tells nothing: it keeps some figures from
+        ordinary users."""
+        for files in self._files:
+            place = files.place_of(device.extra_info.get("pci_address"))
+            if place is not None:
+                found = files.told(place, what)
+                both = SourceReading[Any](value=None, reason=f"{told.reason}; {found.reason}")
+                return both if found.value is None else found
+        return told
+
+    def shutdown(self) -> None:
+        with self._lock:
+            super().shutdown()
+            for source in (self._library, *self._files):
+                source.close()
+            self._files, self._bus = (), []
+
+
+def _described(source: Source, index: int) -> AcceleratorInfo:
+    """A device of a source. A library that stands in for the real one calls itself simulated."""
+    info = source.describe(index)
+    return replace(info, simulated=says_simulated(info.model, info.driver_version))

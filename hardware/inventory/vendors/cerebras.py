@@ -1,0 +1,86 @@
+"""Cerebras' wafer-scale engines. They are appliances on the network: a user node has a configuration and an SDK.
+
+Nothing is reached over the network, so a machine never lists one: it is said to be configured, and for which system.
+The file of a cluster's configuration holds addresses, names and certificates; none of them leaves this module. Source
+of its shape: cerebras/appliance/cluster/config.py in the Python package cerebras_appliance 2.10.0.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...machine import Library, SourceReading
+from ...values import from_json, table, tables, whole, words
+from ._lazy_library import Packages
+from ._sources import ListedAccelerators
+from .vendor import AcceleratorInfo, HardwareState, LibraryState, VendorFacts
+
+DEFAULT_FILE = "/opt/cerebras/config_v2"
+FILE_VARIABLE = "CSCONFIG_PATH"
+_DEFAULT_FABRIC = "cs2"
+_MOST_BYTES = 2**20
+_SYSTEMS = {"cs2": "CS-2 with a WSE-2", "cs3": "CS-3 with a WSE-3"}
+_PACKAGES = ("cerebras_appliance", "cerebras_sdk", "cerebras_pytorch")
+
+
+class ClusterConfig(Library):
+    """Whether a cluster is configured. The cluster itself is on the network and is never reached."""
+
+    NAME = "cerebras_config"
+
+    def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
+        """`cluster`: a table with the `fabric` (`cs2`, `cs3`) and how many `namespaces` this user may use."""
+        named = os.environ.get(FILE_VARIABLE)
+        path = Path(named or DEFAULT_FILE)
+        where = f"the file that {FILE_VARIABLE} names" if named else DEFAULT_FILE
+        try:
+            with path.open("rb") as file:
+                text = file.read(_MOST_BYTES).decode(errors="replace")
+        except OSError as error:
+            return SourceReading(value=None, reason=f"no cluster is configured: {where}: {error.strerror}")
+        return read_cluster(text, where)
+
+
+def read_cluster(text: str, where: str) -> SourceReading[Any]:
+    """The cluster of the current context."""
+    config = table(from_json(text))
+    contexts = {words(one.get("name")): words(one.get("cluster")) for one in tables(config.get("contexts"))}
+    wanted = contexts.get(words(config.get("currentContext")), "")
+    cluster = next(
+        (one for one in tables(config.get("clusters")) if wanted and words(one.get("name")) == wanted), None
+    )
+    if cluster is None:
+        return SourceReading(value=None, reason=f"{where} names no cluster for its current context")
+    fabric = words(cluster.get("fabricType")) or _DEFAULT_FABRIC
+    return SourceReading(value={"fabric": fabric, "namespaces": len(tables(cluster.get("namespaces")))})
+
+
+class CerebrasAccelerators(ListedAccelerators):
+    """What a user node tells of its cluster. No framework names a device: a whole model is compiled for it."""
+
+    VENDOR_NAME = "Cerebras"
+    DEVICE_TYPE = "wse"
+
+    def find(self) -> tuple[AcceleratorInfo, ...]:
+        return ()
+
+    def facts(self) -> VendorFacts:
+        packages = self.machine.library(Packages)
+        has_sdk = any(packages.ask("version", name).value for name in _PACKAGES)
+        cluster = self.machine.library(ClusterConfig).ask("cluster")
+        told = table(cluster.value)
+        library = LibraryState.OK if has_sdk else LibraryState.UNKNOWN
+        if not told:
+            return replace(self.unseen(cluster.reason or "no cluster is configured"), library=library)
+        fabric = words(told.get("fabric"))
+        count = whole(told.get("namespaces"))
+        spaces = "" if count is None else f", {count} namespace{'' if count == 1 else 's'}"
+        where = f"a cluster of {_SYSTEMS.get(fabric, fabric or 'unknown systems')} is configured{spaces}"
+        reason = f"{where}; it is on the network and isn't reached from here"
+        if not has_sdk:
+            library = LibraryState.MISSING
+            reason = f"{reason}; none of the SDK's packages is installed: pip install cerebras_sdk"
+        return replace(self.unseen(reason, hardware=HardwareState.UNKNOWN), library=library)

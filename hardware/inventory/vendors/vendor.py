@@ -1,0 +1,261 @@
+"""The contract of a vendor: facts about its devices, and their telemetry.
+
+Not available is a value with a reason (`SourceReading`), never an exception and never a 0.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from ...errors import BackendUnavailable, UsageError, did_you_mean, echo
+from ...machine import LiveMachine, Machine, SourceReading
+from ._pci import PciDevice
+
+__all__ = [
+    "DEVICE_TYPES",
+    "AcceleratorBackend",
+    "AcceleratorInfo",
+    "DriverState",
+    "HardwareState",
+    "LibraryState",
+    "NoAccelerator",
+    "NoSuchIndex",
+    "SourceReading",
+    "VendorFacts",
+    "bus_only",
+    "says_simulated",
+]
+
+_NO_NAMES = "No framework known here names one: whole models are compiled for them."
+
+DEVICE_TYPES = ("gpu", "npu", "tpu", "lpu", "wse")
+
+
+class NoAccelerator(BackendUnavailable, RuntimeError):
+    """No vendor, or not the one that was asked for, has a device here."""
+
+
+class NoSuchIndex(UsageError, IndexError):
+    """An index beyond what is there; the message names the range."""
+
+
+def says_simulated(*told: object) -> bool:
+    """Whether a name or a version calls a device simulated, as libraries of tests and emulators do."""
+    return any("simulated" in str(one).lower() for one in told)
+
+
+class HardwareState(StrEnum):
+    """Whether the bus or the driver shows a device of the vendor."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
+
+
+class DriverState(StrEnum):
+    """Whether the vendor's kernel driver answers; `denied` is one that refuses this user."""
+
+    OK = "ok"
+    MISSING = "missing"
+    DENIED = "denied"
+    UNKNOWN = "unknown"
+
+
+class LibraryState(StrEnum):
+    """Whether the library that reads the vendor's devices can be loaded."""
+
+    OK = "ok"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VendorFacts:
+    """What is known of one vendor here; hardware, driver and library are separate facts.
+
+    `on_bus` counts devices that the bus shows, `None` where there is no bus to look at. `read_through` is what lists
+    them (a library, a tool, the kernel's files), empty where nothing but the bus does. `failed` says that the
+    vendor's own file raised an error.
+    """
+
+    vendor: str
+    hardware: HardwareState
+    driver: DriverState
+    library: LibraryState
+    reason: str = ""
+    on_bus: int | None = None
+    simulated: bool = False
+    read_through: str = ""
+    failed: bool = False
+
+    @property
+    def state(self) -> str:
+        """One word for a person. `expected` isn't *usable*: only a probe says that."""
+        if self.simulated:
+            return "simulated"
+        if self.hardware is HardwareState.ABSENT:
+            return "hardware absent"
+        if self.hardware is HardwareState.PRESENT:
+            works = self.driver is DriverState.OK and (self.library is LibraryState.OK or self.read_through)
+            return "expected" if works else "present but unusable"
+        return "library missing" if self.library is LibraryState.MISSING else "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorInfo:
+    """One device. `None` stands where neither driver nor bus tells.
+
+    `index` is the driver's, `None` for a device that only the bus shows (`seen_by` is `bus`).
+    `bandwidth_gbps` is the peak bandwidth of its memory in 10^9 bytes per second.
+    """
+
+    vendor: str
+    device_type: str
+    model: str
+    index: int | None = None
+    seen_by: str = "driver"
+    compute_capability: str | None = None
+    memory_bytes: int | None = None
+    memory_type: str | None = None
+    bus_type: str | None = None
+    pcie_gen: int | None = None
+    bandwidth_gbps: float | None = None
+    driver_version: str | None = None
+    firmware_version: str | None = None
+    simulated: bool = False
+    extra_info: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+    @property
+    def memory_gb(self) -> float | None:
+        """Memory in units of 2^30 bytes, two decimals."""
+        return None if self.memory_bytes is None else round(self.memory_bytes / 2**30, 2)
+
+
+class AcceleratorBackend(ABC):
+    """Reads one vendor's inventory and telemetry. A file in this folder holds one subclass.
+
+    The first three methods are the minimum; the metrics of the full tier return `None` where the
+    hardware doesn't tell. Every method may be called from several threads at once.
+    """
+
+    VENDOR_NAME: ClassVar[str]
+    DEVICE_TYPE: ClassVar[str]
+    DEVICE_STRINGS: ClassVar[Mapping[str, str]] = {}
+    """A framework's name for device `{index}`."""
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        self.machine = machine or LiveMachine()
+
+    @abstractmethod
+    def is_available(self) -> bool:
+        """Whether the driver lists at least one device."""
+
+    @abstractmethod
+    def get_device_count(self) -> int:
+        """How many devices the driver lists; 0 where there is no driver (`facts()` says why)."""
+
+    @abstractmethod
+    def list_devices(self) -> tuple[AcceleratorInfo, ...]:
+        """The devices that the driver lists, or else those that only the bus shows."""
+
+    def facts(self) -> VendorFacts:
+        """Hardware, driver and library of this vendor, with the reason for what isn't right."""
+        if self.is_available():
+            return self.seen(DriverState.OK, LibraryState.OK, ())
+        return self.unseen(f"no {self.VENDOR_NAME} device is listed", hardware=HardwareState.UNKNOWN)
+
+    def unseen(
+        self, reason: str, *, on_bus: int | None = None, hardware: HardwareState = HardwareState.ABSENT
+    ) -> VendorFacts:
+        """The facts where no device of the vendor is seen."""
+        return VendorFacts(
+            vendor=self.VENDOR_NAME,
+            hardware=hardware,
+            driver=DriverState.UNKNOWN,
+            library=LibraryState.UNKNOWN,
+            reason=reason,
+            on_bus=on_bus,
+        )
+
+    def seen(
+        self, driver: DriverState, library: LibraryState, reasons: Iterable[str], *, on_bus: int | None = None
+    ) -> VendorFacts:
+        """The facts where a device of the vendor is here, with what is in the way, each reason once."""
+        return VendorFacts(
+            vendor=self.VENDOR_NAME,
+            hardware=HardwareState.PRESENT,
+            driver=driver,
+            library=library,
+            reason="; ".join(dict.fromkeys(filter(None, reasons))),
+            on_bus=on_bus,
+        )
+
+    def told(self, index: int, what: str) -> SourceReading[Any]:
+        """One metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`, `throttle`), or
+        the reason why there is none. Raises `NoSuchIndex` (an `IndexError`) beyond the range."""
+        return SourceReading(value=None, reason=f"the file of {self.VENDOR_NAME} reads no {what}")
+
+    def get_temperature(self, index: int) -> float | None:
+        """°C."""
+        celsius: float | None = self.told(index, "temperature").value
+        return celsius
+
+    def get_memory_usage(self, index: int) -> dict[str, int] | None:
+        """`total`, `used` and `free` in bytes."""
+        memory: dict[str, int] | None = self.told(index, "memory").value
+        return memory
+
+    def get_utilization(self, index: int) -> dict[str, float | None] | None:
+        """`compute` and `memory` in percent of the last sampling period; one that isn't told is `None`."""
+        rates: dict[str, float | None] | None = self.told(index, "utilization").value
+        return rates
+
+    def get_power_usage(self, index: int) -> float | None:
+        """W."""
+        watts: float | None = self.told(index, "power").value
+        return watts
+
+    def get_throttle_reasons(self, index: int) -> tuple[str, ...] | None:
+        """Why the clocks are held down (`thermal`, `power_limit`, `sw_power_cap` …); empty if they aren't."""
+        reasons: tuple[str, ...] | None = self.told(index, "throttle").value
+        return reasons
+
+    def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
+        """What `framework` calls device `device_id`. Raises `UsageError` naming the known frameworks."""
+        return self.named(self.DEVICE_STRINGS, device_id, framework)
+
+    def named(self, patterns: Mapping[str, str], index: int, framework: str) -> str:
+        """The device's name of those patterns. Raises `UsageError` naming the known frameworks."""
+        pattern = patterns.get(framework.lower())
+        if pattern is None:
+            known = tuple(patterns)
+            listed = f"Known: {', '.join(known)}." if known else _NO_NAMES
+            raise UsageError(
+                f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
+                fix=" ".join(filter(None, [did_you_mean(framework, known), listed])),
+            )
+        return pattern.format(index=index)
+
+    def no_such(self, index: int, count: int) -> NoSuchIndex:
+        """The error for an index beyond `count` devices."""
+        known = f"known are 0 to {count - 1}" if count else "the driver lists none"
+        return NoSuchIndex(f"there is no {self.VENDOR_NAME} device {index}", why=known)
+
+    def shutdown(self) -> None:  # noqa: B027 - an optional hook
+        """Give the vendor's library back. Safe to call twice."""
+
+
+def bus_only(device: PciDevice, *, vendor: str, device_type: str) -> AcceleratorInfo:
+    """What the bus alone tells of a device: its name or numbers, where it sits, and whether it can be pulled out."""
+    external = {"external": True} if device.external else {}
+    return AcceleratorInfo(
+        vendor=vendor,
+        device_type=device_type,
+        model=device.name or f"{vendor} device {device.device_id:#06x}",
+        seen_by="bus",
+        extra_info={"pci_address": device.address, "pci_device_id": f"{device.device_id:#06x}", **external},
+    )

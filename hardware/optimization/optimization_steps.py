@@ -1,0 +1,148 @@
+"""How much may be done to a model to make it faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError, did_you_mean, echo
+
+
+class OptimizationLevel(StrEnum):
+    """Each holds what those before it hold.
+
+    O0 places the model and does nothing else: suites run so. O1 is mixed precision where the hardware computes in it,
+    another memory format, and what can be folded without changing a number that matters. O2, the default for users,
+    compiles; in training it recomputes activations instead of keeping them. O3 computes in 8 bits.
+    """
+
+    O0 = "O0"
+    O1 = "O1"
+    O2 = "O2"
+    O3 = "O3"
+
+    @classmethod
+    def from_string(cls, text: str) -> OptimizationLevel:
+        """The level that a name or one of its aliases means, in any case. Raises `UsageError` for any other."""
+        name = text.strip().lower()
+        found = _NAMES.get(name)
+        if found is None:
+            known = ", ".join(f"{level} ({', '.join(names)})" for level, names in _ALIASES.items())
+            raise UsageError(
+                f"unknown optimisation level {echo(text)}",
+                fix=f"{did_you_mean(name, _NAMES)} Known: {known}.".strip(),
+            )
+        return found
+
+    @property
+    def rank(self) -> int:
+        """0 to 3."""
+        return int(self.value[1])
+
+
+_ALIASES = {
+    OptimizationLevel.O0: ("none", "off", "disabled", "0"),
+    OptimizationLevel.O1: ("conservative", "basic", "1"),
+    OptimizationLevel.O2: ("balanced", "default", "2"),
+    OptimizationLevel.O3: ("aggressive", "max", "3"),
+}
+_NAMES = {name: level for level, names in _ALIASES.items() for name in (level.value.lower(), *names)}
+
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleChange:
+    """Something that was done to a module: it is in force, and can be turned off and on again, also twice."""
+
+    on: Callable[[], None]
+    off: Callable[[], None]
+
+
+def together(changes: Sequence[ModuleChange]) -> ModuleChange:
+    """Changes, each made over those before it, as one."""
+
+    def on() -> None:
+        for one in changes:
+            one.on()
+
+    def off() -> None:
+        for one in reversed(changes):
+            one.off()
+
+    return ModuleChange(on=on, off=off)
+
+
+def replaced(model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> ModuleChange:
+    """Put modules, by name, into their places in another."""
+    before = {name: model.get_submodule(name) for name in modules}
+
+    def put(chosen: Mapping[str, torch.nn.Module]) -> None:
+        for name, module in chosen.items():
+            model.set_submodule(name, module)
+
+    put(modules)
+    return ModuleChange(on=lambda: put(modules), off=lambda: put(before))
+
+
+pass
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizationStep:
+    """What was tried: one strategy, or several that stand together.
+
+    `reason` says why it was taken back, `seconds` is what trying took, compilation and measurement included.
+    `measured`, as far as it came: `first_call_s` (with what is compiled then), `max_rel_error` against the module as
+    it came, `speedup` over the module without this step, `kept_bytes` for the backward pass.
+    """
+
+    name: str
+    kept: bool
+    reason: str
+    seconds: float
+    measured: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizationResult:
+    """`optimizations_applied` are in force in `model`; what was tried and taken back, or couldn't be, is a warning.
+
+    `success` says that nothing went wrong, also where there was nothing to gain and the model was left alone.
+    `metrics`, where something was measured, of all that is applied against the module as it came: `latency_before_ms`
+    and `latency_after_ms` (medians of calls on the sample, or of training steps), `speedup` (the median of their
+    ratios), `max_rel_error` (of the outputs relative to their scale; in training of the gradients) and
+    `allowed_rel_error`; in training `kept_bytes_before` and `kept_bytes_after`, what is kept for the backward pass.
+    """
+
+    success: bool
+    model: torch.nn.Module
+    level: OptimizationLevel
+    optimizations_applied: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    steps: tuple[OptimizationStep, ...] = ()
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether nothing is in force but the placement."""
+        return not self.optimizations_applied
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; of the model, its class."""
+        return {
+            "success": self.success,
+            "model": type(self.model).__name__,
+            "level": self.level.value,
+            "optimizations_applied": list(self.optimizations_applied),
+            "warnings": list(self.warnings),
+            "metrics": dict(self.metrics),
+            "steps": [asdict(one) | {"measured": dict(one.measured)} for one in self.steps],
+        }

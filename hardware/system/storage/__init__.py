@@ -1,6 +1,0 @@
-"""Storage: disks of this machine, and what is mounted from a network, a parallel filesystem or an object store."""
-
-from .base import StorageBackend, StorageDeviceInfo
-from .factory import get_storage_backend, read_storage
-
-__all__ = ["StorageBackend", "StorageDeviceInfo", "get_storage_backend", "read_storage"]

@@ -1,0 +1,286 @@
+"""What a suite asks of a target that can more than a forward pass: decoding and gradients."""
+
+from __future__ import annotations
+
+import math
+import resource
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..backends._torch import TorchRunnable
+from ..backends.base import STEPS, Generation, Runnable
+from ..compare import Array, Comparison, compare, compare_gradients, is_meant, not_finite, scale_of
+from ..evidence.record import Stage
+from ..inventory.system.main_memory import read_memory
+from ..model.greedy_decoding import told_of_each_token
+from . import reference
+from .half_precision import HALF, HalfPrecision, Settled
+from .measurement import Ambiguous, Measurement, NotApplicable, Outputs, absolute_error, comparison_of
+from .router_choices import RouterChoice, observe_choices
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import torch
+
+    from ..cell import Cell
+    from ..target import Target
+
+_GIB = 2**30
+
+
+class CapabilityChecks:
+    """The part of `ModelTest` that decodes, computes gradients, and allows for rounding in half precision."""
+
+    cell: Cell
+    inputs: dict[str, Array]
+    masked_by: dict[str, str]
+    generates: str
+    trains_only: bool
+    measured: Measurement
+    _choices_of_tokens: Sequence[RouterChoice] = ()
+    _gradient_count = 0
+    _gradient_norm = 0.0
+
+    if TYPE_CHECKING:
+
+        @property
+        def tolerance(self) -> float: ...
+
+        @property
+        def actual_target(self) -> Target: ...
+
+        @property
+        def runnable(self) -> Runnable: ...
+
+        @property
+        def _half(self) -> HalfPrecision: ...
+
+        @property
+        def _reference_model(self) -> torch.nn.Module: ...
+
+        def reference(self, inputs: Mapping[str, Array]) -> Outputs: ...
+
+        def _at(self, stage: Stage) -> AbstractContextManager[None]: ...
+
+    # Half precision
+
+    @contextmanager
+    def _observed(self, runnable: Runnable, *, passes: int | None = None) -> Iterator[list[RouterChoice]]:
+        """Note the choices that a model makes by its largest scores, if half precision may make others: of the first
+        `passes`, if they are limited."""
+        if not (self._is_half and isinstance(runnable, TorchRunnable)):
+            yield []
+            return
+        with observe_choices(runnable.model, passes=passes) as found:
+            yield found
+
+    @property
+    def _is_half(self) -> bool:
+        return self.cell.precision in HALF
+
+    def _settled(self, natural: Comparison, settle: Callable[[], Settled | None]) -> Comparison:
+        """`natural`, or what is beyond rounding in half precision if only that is within the tolerance."""
+        if not self._is_half or natural.max_rel_error <= self.tolerance or not natural.finite:
+            return natural
+        settled, self.measured.stage = settle(), Stage.COMPARE
+        if settled is None or not settled.comparison.max_rel_error <= self.tolerance:
+            return natural
+        self._half.adopt(settled)
+        return settled.comparison
+
+    # Gradients
+
+    def gradient_error(self) -> float:
+        """Error of all gradients together, relative to the scale of all gradients."""
+        runnable = self._able("backward")
+        require_room(reference.bytes_for_gradients(self._reference_model), "comparing the gradients")
+        with self._at(Stage.RUN), self._observed(runnable) as choices:
+            got = runnable.gradients(self.inputs)
+        self._gradient_count = len(got)
+        self._gradient_norm = math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in got.values()))
+        want = reference.float64_gradients(
+            self._reference_model, self.inputs, self.masked_by, training=self.trains_only
+        )
+        self.measured.stage = Stage.COMPARE
+        natural = compare_gradients(got, want)
+        return self.measured.keep(
+            self._settled(
+                natural,
+                lambda: self._half.settle_gradients(
+                    got, self.inputs, choices, self.masked_by, training=self.trains_only
+                ),
+            )
+        )
+
+    def gradient_count(self) -> int:
+        """How many parameters got a gradient on the target when `gradient_error` was measured."""
+        return self._gradient_count
+
+    def gradient_norm_error(self, recorded: float) -> float:
+        """Error of the length of all gradients that `gradient_error` compared, against that recorded with the recipe:
+        a branch that lost its gradient on the target and in the reference shows."""
+        absolute = absolute_error(self._gradient_norm, recorded)
+        return self.measured.keep(comparison_of(absolute, recorded, "length of gradients"))
+
+    def _able(self, ability: str) -> Runnable:
+        runnable = self.runnable
+        if ability not in runnable.can:
+            failed = runnable.failed.get(ability)
+            if failed is not None and failed.error_type != "not_applicable":
+                self.measured.stage = failed.stage or (Stage.RUN if failed.error_type == "unknown" else Stage.CONVERT)
+                raise failed
+            why = runnable.conditions.get("why_no_cache", "")
+            raise NotApplicable(f"this model cannot {ability} on {self.actual_target}" + (f": {why}" if why else ""))
+        return runnable
+
+    # Decoding
+
+    @cached_property
+    def _generated(self) -> Generation:
+        runnable = self._able("generate")
+        with self._at(Stage.RUN), self._observed(runnable) as choices:
+            generated = runnable.generate(self.inputs, steps=STEPS)
+        self._choices_of_tokens = tuple(choices)
+        return generated
+
+    @cached_property
+    def _tokens_are_explained(self) -> bool:
+        """Whether rounding explains which tokens the target chose, in half precision."""
+        return self._half.explains_generation(self.inputs, self._choices_of_tokens, self._generated)
+
+    def generate(self) -> Generation:
+        """Greedy tokens and logits from the target, with its cache."""
+        return self._generated
+
+    def reference_generate(self) -> Generation:
+        """Greedy tokens and logits from float64 on CPU, without a cache."""
+        return reference.float64_generation(self._reference_model, self.inputs, steps=STEPS)
+
+    def different_tokens(self, got: Generation, want: Generation) -> list[str]:
+        """Where both chose different tokens; raises `Ambiguous` where float64 itself doesn't decide."""
+        self.measured.stage = Stage.COMPARE
+        if not is_meant(got.logits):
+            self.measured.keep(not_finite("logits"))
+        undecided = None
+        try:
+            found = different_tokens(got, want, self.tolerance)
+        except Ambiguous as error:
+            found, undecided = [], error
+        if (found or undecided) and self._is_half and self._tokens_are_explained:
+            self._half.adopt_generation()
+            return []  # the logits of these tokens are compared next
+        if undecided:
+            raise undecided
+        return found
+
+    def logits_error(self, got: Generation, want: Generation) -> float:
+        """Error of the logits of all steps, for two generations that chose the same tokens."""
+        return self._logits_error(got, want.logits)
+
+    def _logits_error(self, got: Generation, want: Array) -> float:
+        self.measured.stage = Stage.COMPARE
+        natural = compare({"logits": got.logits}, {"logits": want})
+        return self.measured.keep(
+            self._settled(natural, lambda: self._half.settle_generation(got) if self._tokens_are_explained else None)
+        )
+
+    def replay_error(self, generated: Generation) -> float:
+        """Error of the logits decoded step by step on the target against one pass of float64 over all of them."""
+        steps = generated.tokens.shape[1]
+        kept = slice(-steps, None) if self.generates == "seq2seq" else slice(-steps - 1, -1)
+        whole = self.reference(replay_inputs(self.inputs, generated, self.generates))
+        return self._logits_error(generated, whole.arrays["logits"][:, kept])
+
+
+# Memory that may still be taken, asked before something large is begun
+
+
+def room_left() -> int:
+    """Bytes that are available on this machine, at most what the limit of this process leaves.
+
+    Raises `NotApplicable` where nothing tells.
+    """
+    available = read_memory().available_bytes
+    if available is None:
+        raise NotApplicable("how much memory is free can't be read here")
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return available if limit == resource.RLIM_INFINITY else max(0, min(available, limit - _data_bytes()))
+
+
+def require_room(needed: int, purpose: str) -> None:
+    """Raise `NotApplicable`, with both figures, where `purpose` needs more bytes than there are."""
+    room = room_left()
+    if needed > room:
+        raise NotApplicable(f"{purpose} takes {needed / _GIB:.1f} GiB, and {room / _GIB:.1f} GiB are free")
+
+
+def _data_bytes() -> int:
+    """What counts towards the limit already; 0 where the system doesn't tell."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):  # not Linux: then there is no limit of the runner's either
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData:")), 0)
+
+
+# Decoded tokens
+
+
+def different_tokens(got: Generation, want: Generation, tolerance: float) -> list[str]:
+    """Where `got` first chose another token than `want`, which float64 decoded, in words: one for each row.
+
+    Raises `Ambiguous` where they part only at steps at which float64 found the two tokens closer together than the
+    tolerance: either choice is right there.
+    """
+    if got.tokens.shape != want.tokens.shape:
+        return [f"tokens of shape {got.tokens.shape}, float64's {want.tokens.shape}"]
+    if not is_meant(got.logits):
+        return ["logits that are no numbers"]
+    different = got.tokens != want.tokens
+    scale = scale_of(want.logits)
+    found = []
+    for row in np.flatnonzero(different.any(axis=1)):
+        step = int(np.flatnonzero(different[row])[0])
+        chosen, right = int(got.tokens[row, step]), int(want.tokens[row, step])
+        if not (want.logits[row, step, right] - want.logits[row, step, chosen]) / scale <= 2 * tolerance:
+            found.append(f"row {row}, step {step}: token {chosen}, float64's {right}")
+    if different.any() and not found:
+        raise Ambiguous("tokens differ where float64's logits of both are closer together than the tolerance")
+    return found
+
+
+def replay_inputs(given: Mapping[str, Array], generated: Generation, generates: str) -> dict[str, Array]:
+    """The inputs of a pass over the prompt and what was decoded from it; `generates` is `seq2seq` or `causal`.
+
+    What is told of each token, as its type, is told of new ones as of the last.
+    """
+    tokens = generated.tokens
+    if generates == "seq2seq":
+        decoder = np.concatenate([generated.start, tokens[:, :-1]], axis=1)
+        kept = {name: value for name, value in given.items() if not name.startswith("decoder_")}
+        return {**kept, "decoder_input_ids": decoder}
+    inputs: dict[str, Array] = dict(given)
+    inputs["input_ids"] = np.concatenate([generated.start, tokens], axis=1)
+    if "attention_mask" in inputs:
+        mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
+        inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
+    for name in _by_token(given):
+        behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
+        inputs[name] = np.pad(inputs[name], behind, mode="edge")
+    if "position_ids" in inputs:
+        first = int(inputs["position_ids"].min())  # some count from behind the padding token
+        inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0) + first
+    return inputs
+
+
+def _by_token(given: Mapping[str, Array]) -> list[str]:
+    """The inputs that tell something of each token of the text, (batch, length, ...)."""
+    text = given["input_ids"].shape
+    whole = [name for name, value in given.items() if value.dtype.kind == "i"]
+    return [name for name in whole if told_of_each_token(name, given[name].shape, text)]

@@ -1,0 +1,261 @@
+"""Starts a child, hears which suite and check it is at, ends it when it hangs, and says how each suite ended.
+
+Nothing here waits: one parent looks after several children in turn.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..evidence.record import Outcome
+from ..process import ROOT, Child, Forked, kill_group
+from .suite_child import PYTEST_INTERNAL, ChildTask, Word, command_for, run_child
+
+_GRACE_S = 0.3
+_MOMENT_S = 0.005
+_PYTEST_RAN = (0, 1, 5)
+_LOG_TAIL = 12_000
+_REMOVALS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildEnding:
+    """How a suite ended. `outcome` is None where it ended by itself, in order, and `not_run` where the child could
+    write nothing any more; `running` is its last check.
+
+    `number` is its place in the task; `pytest_ran` is False where pytest refused its arguments.
+    """
+
+    number: int
+    outcome: Outcome | None
+    message: str
+    running: str
+    log: str
+    pytest_ran: bool = True
+
+
+class ChildWatch:
+    """One child, from its start to its end. Each suite and check that it names sets the clock anew.
+
+    What it and its own children leave in the temporary directory goes with it, however it ends: that is a folder
+    beside its logs.
+    `timeouts_s` are the seconds that one check may take, for each suite of the task. `on_check` is told the suite's
+    number and the check's name.
+    """
+
+    def __init__(
+        self, task: ChildTask, *, fork: bool, timeouts_s: Sequence[float], on_check: Callable[[int, str], None]
+    ) -> None:
+        self.task = task
+        self.timeouts_s = timeouts_s
+        self.on_check = on_check
+        self.over = False
+        self._number = 0
+        self._running = ""
+        self._code: int | None = None
+        self._timed_out = False
+        self._full = ""
+        self._buffer = b""
+        self._kills_before = _oom_kills()
+        self._reader, pipe = os.pipe()
+        os.set_blocking(self._reader, False)
+        self._hears = True
+        self._temporary = tempfile.mkdtemp(prefix="child-", dir=Path(task.log).absolute().parent)
+        self._child = _start(replace(task, pipe=pipe, temporary=self._temporary), fork=fork, reader=self._reader)
+        self.pid = self._child.pid
+        os.close(pipe)
+        self._deadline = time.monotonic() + self.timeout_s
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that one check of the suite at work may take."""
+        return self.timeouts_s[self._number]
+
+    def poll(self) -> list[ChildEnding]:
+        """Look at the child once, without waiting: the suites that have ended since the last look."""
+        status = self._status()
+        endings = self._listen()
+        if status is not None:
+            endings.append(self._last(status))
+            self._close()
+        elif time.monotonic() > self._deadline:
+            self._end_it()
+        return endings
+
+    def _status(self) -> int | None:
+        """The child's exit code, or None while it runs.
+
+        Only a child that was seen to have ended is waited for, after its group was killed: until then the number of
+        the group is its own. A child that ends just after that look is left for the next one.
+        """
+        if self._child.returncode is None:
+            ended = _has_ended(self.pid)
+            if ended is False:
+                return None
+            if ended:
+                kill_group(self.pid)  # what it started and left
+        return self._child.poll()
+
+    def kill(self) -> None:
+        """End the child and all that it started."""
+        if self._child.returncode is None:  # else its number may be another process by now
+            kill_group(self.pid)
+            self._child.wait()
+        self._close()
+
+    def _close(self) -> None:
+        if not self.over:
+            os.close(self._reader)
+            _remove(self._temporary)
+            self.over = True
+
+    def _listen(self) -> list[ChildEnding]:
+        endings: list[ChildEnding] = []
+        while self._hears:
+            try:
+                data = os.read(self._reader, 65536)
+            except BlockingIOError:
+                break
+            self._hears = bool(data)
+            *lines, self._buffer = (self._buffer + data).split(b"\n")
+            for line in lines:
+                word, _, text = line.decode(errors="replace").partition(" ")
+                endings += self._hear(word, text)
+        return endings
+
+    def _hear(self, word: str, text: str) -> list[ChildEnding]:
+        if self._timed_out:  # what it says while it is being ended changes nothing
+            return []
+        self._deadline = time.monotonic() + self.timeout_s
+        if word == Word.OVER:
+            self._code = int(text)
+        elif word == Word.CHECK:
+            self._running = text
+            self.on_check(self._number, text)
+        elif word == Word.FULL:
+            self._full = text
+        elif (number := int(text)) != self._number:
+            before = self._ending(None, pytest_ran=self._code in _PYTEST_RAN)
+            self._number, self._running, self._code = number, "", None
+            self._deadline = time.monotonic() + self.timeout_s
+            return [before]
+        return []
+
+    def _end_it(self) -> None:
+        """Ask where it hangs, and a moment later kill it; `poll` sees its end."""
+        if not self._timed_out:
+            self._timed_out = True
+            self._deadline = time.monotonic() + _GRACE_S
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes where it hangs
+        else:
+            kill_group(self.pid)
+
+    def _last(self, status: int) -> ChildEnding:
+        """How the suite that was at work ended, given the child's exit code (a signal's number is negative)."""
+        if self._full:
+            return self._ending(Outcome.NOT_RUN, f"nothing can be written: {self._full}")
+        if self._timed_out:
+            where = self._running or "the start"
+            return self._ending(Outcome.TIMEOUT, f"no sign of life for {self.timeout_s:g} s in {where}")
+        if status < 0:
+            name = _name_of(-status)
+            oom_killed = -status == signal.SIGKILL and _oom_kills() > self._kills_before
+            if oom_killed or "bad_alloc" in self._log():
+                return self._ending(Outcome.OUT_OF_MEMORY, f"ended by {name} for want of memory")
+            return self._ending(Outcome.CRASHED, f"ended by {name}")
+        if self._code is None:
+            return self._ending(Outcome.CRASHED, f"ended with exit code {status} before pytest was over")
+        return self._ending(None, pytest_ran=self._code in _PYTEST_RAN)
+
+    def _ending(self, outcome: Outcome | None, message: str = "", *, pytest_ran: bool = True) -> ChildEnding:
+        return ChildEnding(
+            number=self._number,
+            outcome=outcome,
+            message=message,
+            running=self._running,
+            log=self._log(),
+            pytest_ran=pytest_ran,
+        )
+
+    def _log(self) -> str:
+        return _tail(Path(f"{self.task.log}{self._number}"))
+
+
+def wait_for_any(watches: list[ChildWatch], longest_s: float) -> None:
+    """Return as soon as one of the children says something or ends, at the latest after `longest_s`."""
+    living = [watch for watch in watches if not watch.over]
+    talking = [watch._reader for watch in living if watch._hears]
+    if len(talking) < len(living):  # one has closed its end, and will be gone in a moment
+        longest_s = min(longest_s, _MOMENT_S)
+    if talking:
+        select.select(talking, [], [], longest_s)
+    else:
+        time.sleep(longest_s)
+
+
+def _start(task: ChildTask, *, fork: bool, reader: int) -> Forked | Child:
+    if not fork or not hasattr(os, "fork"):
+        return Child(command_for(task), pass_fds=(task.pipe,), cwd=ROOT)
+
+    def work() -> int:
+        try:
+            os.close(reader)
+            return run_child(task)
+        except BaseException:
+            traceback.print_exc()  # into its log; there is nobody else to tell
+            return PYTEST_INTERNAL
+
+    return Forked(work, own_session=True)
+
+
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _has_ended(pid: int) -> bool | None:
+    """Whether a child has ended that wasn't waited for yet. None where the system doesn't say."""
+    with suppress(OSError, AttributeError):  # not every system has waitid
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return None
+
+
+def _remove(folder: str) -> None:
+    """Remove what a child left. Browsers end a moment after a child that was killed, and write until then."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not Path(folder).exists():
+            return
+        time.sleep(_MOMENT_S)
+
+
+def _oom_kills() -> int:
+    """Kills by the kernel for want of memory since it started; 0 where it doesn't tell."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _tail(path: Path) -> str:
+    """The end of a child's log, without the list of loaded extension modules that follows a stack."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    kept = [line for line in text.splitlines(keepends=True) if not line.startswith("Extension modules: ")]
+    return "".join(kept)[-_LOG_TAIL:]

@@ -1,0 +1,205 @@
+"""The choices that a model makes by its largest scores: which experts get a token, which token comes next.
+
+Two scores that lie closer together than a precision rounds may change places, and everything behind them is another
+number. So that the rest can be compared all the same, float64 is computed once more with the choices of the target;
+how far each of them is from float64's own is kept, to be judged by what rounding does to the scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..compare import Array
+
+if TYPE_CHECKING:
+    import torch
+
+_RULED_OUT = 1e30
+"""Scores beyond this are masks, and no measure of how far scores are apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouterChoice:
+    """One call of `topk` or `argmax` on scores: the indices that it gave."""
+
+    function: str
+    indices: Array
+
+
+@dataclass(kw_only=True)
+class Held:
+    """What a pass with given choices found: for each call the scores, and by how much those that float64 would have
+    taken are larger than those that were given; infinite if one was given twice."""
+
+    scores: list[Array] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+
+    @property
+    def changed(self) -> bool:
+        """Whether a given choice isn't that of the scores."""
+        return any(self.gaps)
+
+
+class OtherChoices(Exception):
+    """A pass calls for other choices than those that are given."""
+
+
+@contextmanager
+def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Iterator[list[RouterChoice]]:
+    """Note the choices of what torch computes in this thread, up to the end of so many `passes` of the model. The
+    list is filled at the end: copies to the host within a pass would look like work that was done there."""
+    found: list[RouterChoice] = []
+    kept: list[tuple[str, torch.Tensor]] = []
+    ended = 0
+
+    def end(*_: object) -> None:
+        nonlocal ended
+        ended += 1
+
+    def note(function: str, call: Any, scores: Any, dim: int) -> Any:
+        result = call()
+        if passes is None or ended < passes:
+            kept.append((function, _indices_of(result).clone()))
+        return result
+
+    handle = model.register_forward_hook(end)
+    try:
+        with _mode(note):
+            yield found
+    finally:
+        handle.remove()
+    found += [RouterChoice(function=function, indices=indices.cpu().numpy()) for function, indices in kept]
+
+
+@contextmanager
+def hold_choices(choices: Sequence[RouterChoice]) -> Iterator[Held]:
+    """Have a pass take these choices, one call after another, with its own scores.
+
+    Raises `OtherChoices` if it makes others than these calls.
+    """
+    import torch
+
+    held, left = Held(), list(reversed(choices))
+
+    def give(function: str, call: Any, scores: Any, dim: int) -> Any:
+        result = call()
+        own, given = _indices_of(result), left.pop() if left else None
+        if given is None or given.function != function or given.indices.shape != tuple(own.shape):
+            raise OtherChoices(f"{function} of shape {tuple(own.shape)} has no counterpart")
+        indices = torch.as_tensor(given.indices, device=own.device, dtype=own.dtype)
+        several = function == "topk"
+        _note_gap(held, _as_array(scores), _as_array(own), given.indices, dim, several=several)
+        if function == "argmax":
+            return indices
+        return type(result)((scores.gather(dim, indices), indices))
+
+    with _mode(give):
+        yield held
+    if left:
+        raise OtherChoices(f"{len(left)} choices were never asked for")
+
+
+def _note_gap(held: Held, scores: Array, own: Array, given: Array, dim: int, *, several: bool) -> None:
+    held.scores.append(scores)
+    if not several:
+        own, given = np.expand_dims(own, dim), np.expand_dims(given, dim)
+    if np.array_equal(np.sort(own, axis=dim), np.sort(given, axis=dim)):
+        held.gaps.append(0.0)
+        return
+    twice = (np.diff(np.sort(given, axis=dim), axis=dim) == 0).any()
+    wanted, taken = (np.sort(np.take_along_axis(scores, one, axis=dim), axis=dim) for one in (own, given))
+    with np.errstate(invalid="ignore"):
+        gap = float(np.where(wanted == taken, 0.0, wanted - taken).max())
+    held.gaps.append(math.inf if twice or math.isnan(gap) else gap)
+
+
+def undecided(exact: Held, rounded: Sequence[Held]) -> bool:
+    """Whether rounding alone may have made every choice: none is farther from float64's own than twice what rounding
+    does to the scores of its call in each of the rounded passes, since both scores that change places are rounded.
+    """
+    return all(
+        not gap or gap <= 2 * min(_moved(one.scores[call], exact.scores[call]) for one in rounded)
+        for call, gap in enumerate(exact.gaps)
+    )
+
+
+def _moved(scores: Array, exact: Array) -> float:
+    meant = np.isfinite(exact) & np.isfinite(scores) & (np.abs(exact) < _RULED_OUT)
+    return float(np.abs(scores[meant] - exact[meant]).max(initial=0.0))
+
+
+def _as_array(tensor: Any) -> Array:
+    kept = tensor.detach().cpu()
+    array: Array = (kept.double() if kept.is_floating_point() else kept).numpy()
+    return array
+
+
+def _indices_of(result: Any) -> Any:
+    return result if not isinstance(result, tuple) else result[1]
+
+
+def _mode(answer: Any) -> Any:
+    """A mode that has `answer` make the result of each call that chooses by scores."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    names = {torch.topk: "topk", torch.Tensor.topk: "topk", torch.argmax: "argmax", torch.Tensor.argmax: "argmax"}
+
+    class Choosing(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = kwargs or {}
+            name = names.get(function)
+            scores: Any = args[0] if args else given.get("input")
+            if name is None or not scores.is_floating_point() or given.get("largest", True) is False:
+                return function(*args, **given)
+            place = 2 if name == "topk" else 1
+            dim = given.get("dim", args[place] if len(args) > place else -1 if name == "topk" else None)
+            if dim is None or given.get("keepdim"):
+                return function(*args, **given)
+            return answer(name, lambda: function(*args, **given), scores, dim)
+
+    return Choosing()
+
+
+def choices_of_whole_passes(choices: Sequence[RouterChoice], rows: int, steps: int) -> list[RouterChoice] | None:
+    """The choices of decoding with a cache, as decoding without one makes them: each pass has those of all passes
+    before it too. None if they can't be told apart. `rows` is the size of the batch.
+    """
+    passes: list[list[RouterChoice]] = [[]]
+    for one in choices:
+        passes[-1].append(one)
+        if one.function == "argmax" and one.indices.shape == (rows,):  # the tokens that end a pass
+            passes.append([])
+    if passes.pop() or len(passes) != steps:
+        return None
+    each = len(passes[-1])
+    if any(len(one) != each for one in passes[1:]) or len(passes[0]) < each:
+        return None
+    found, so_far = list(passes[0]), passes[0][-each:-1]
+    for later in passes[1:]:
+        joined = [_joined(*pair, rows) for pair in zip(so_far, later[:-1], strict=True)]
+        so_far = [one for one in joined if one is not None]
+        if len(so_far) != len(joined):
+            return None
+        found += [*so_far, later[-1]]
+    return found
+
+
+def _joined(before: RouterChoice, more: RouterChoice, rows: int) -> RouterChoice | None:
+    """The choices for tokens and for those after them, whether the tokens of a batch lie in one axis or in two; None
+    if they do neither."""
+    old, new = before.indices, more.indices
+    if old.shape[1:] == new.shape[1:] and len(old) % rows == len(new) % rows == 0:
+        parts = [one.reshape(rows, -1, *one.shape[1:]) for one in (old, new)]
+        indices = np.concatenate(parts, axis=1).reshape(-1, *old.shape[1:])
+    elif len(old) == len(new) == rows and old.shape[2:] == new.shape[2:]:
+        indices = np.concatenate([old, new], axis=1)
+    else:
+        return None
+    return RouterChoice(function=more.function, indices=indices)

@@ -1,0 +1,160 @@
+"""The process that runs suites: its limits, its logs, and pytest with the recorder. Forked or freshly started.
+
+It names each suite and each check that it begins on a pipe, so that its parent knows where it was when it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ..process import die_with_parent, limit_memory
+from .check_lines import is_full_disk
+from .pytest_environment import shield_pytest
+
+_SUITE_INI = Path(__file__).with_name("suite.ini")
+_LONGEST_REASON = 1000  # a line of a pipe is written whole
+
+PYTEST_INTERNAL = 3
+"""pytest's exit code when it broke down itself."""
+
+
+class Word(StrEnum):
+    """How a line on the pipe begins: the number of a suite that begins, a check that begins, pytest's exit code, why
+    nothing can be written any more."""
+
+    SUITE = "suite"
+    CHECK = "check"
+    OVER = "over"
+    FULL = "full"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildTask:
+    """What a child is told: the `suites` to run, in order, each with a log of its own (`log` and its number), and the
+    `hashes` that they were planned with.
+
+    `memory_limit` in bytes and `threads` of one runtime, 0 for none; `pipe` is where it says what it begins, `parent`
+    the process that it must not outlive. `temporary` is its temporary directory, and that of what it starts: the
+    parent removes it. The empty string leaves it the system's.
+    """
+
+    suites: Sequence[str]
+    hashes: Sequence[str]
+    evidence: str
+    run_id: str
+    log: str
+    pipe: int
+    memory_limit: int
+    parent: int
+    pytest_arguments: Sequence[str]
+    threads: int = 0
+    temporary: str = ""
+
+
+def run_child(task: ChildTask) -> int:
+    """Run the suites in this process and return pytest's last exit code. The process is of no use afterwards."""
+    try:
+        return _run_child(task)
+    except Exception as error:
+        if is_full_disk(error):
+            _tell_full_disk(task.pipe, error)
+        raise
+
+
+def _run_child(task: ChildTask) -> int:
+    die_with_parent(task.parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # held while it was started
+    _log_to(task, 0)
+    sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="replace", closefd=False)
+    faulthandler.enable(file=sys.stderr)
+    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    limit_memory(task.memory_limit)
+    shield_pytest(os.environ)
+    if task.temporary:
+        os.environ["TMPDIR"] = tempfile.tempdir = task.temporary  # a forked child remembers its parent's
+    _limit_threads(task.threads)
+    code = 0
+    for number, suite in enumerate(task.suites):
+        _log_to(task, number)
+        _tell(task.pipe, Word.SUITE, number)
+        code = _run_suite(task, Path(suite), task.hashes[number])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if code == PYTEST_INTERNAL:
+            return code
+        _tell(task.pipe, Word.OVER, code)
+        gc.collect()  # a model of the last suite makes room for the next
+    return code
+
+
+def _run_suite(task: ChildTask, suite: Path, planned_hash: str) -> int:
+    import pytest
+
+    from ..evidence.writer import EvidenceWriter
+    from .pytest_plugin import EvidenceRecorder
+
+    writer = EvidenceWriter(Path(task.evidence), task.run_id)
+    recorder = EvidenceRecorder(
+        writer,
+        on_start=lambda check: _tell(task.pipe, Word.CHECK, check),
+        on_full_disk=lambda error: _tell_full_disk(task.pipe, error),
+        planned_hash=planned_hash,
+    )
+    settings = [
+        "-c",
+        str(_SUITE_INI),
+        f"--rootdir={suite.parent}",
+        "--noconftest",  # a suite stands alone: no other file decides what its checks mean
+        "--continue-on-collection-errors",  # a suite that can't be imported fails with its reason
+        "--capture=sys",  # what native code says when it dies belongs in the log, not in a file of pytest's
+    ]
+    code = pytest.main([str(suite), *settings, *task.pytest_arguments], plugins=[recorder])
+    writer.close()
+    return int(code)
+
+
+def _log_to(task: ChildTask, number: int) -> None:
+    """Standard output and error go to the log of a suite from here on."""
+    log = os.open(f"{task.log}{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+def _limit_threads(threads: int) -> None:
+    """Let runtimes compute with so many threads: those that are loaded later read it, torch is told where it is."""
+    if not threads:
+        return
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(threads)
+
+
+def _tell(pipe: int, word: Word, text: object) -> None:
+    with contextlib.suppress(OSError):  # the parent is gone, and this process with it in a moment
+        os.write(pipe, f"{word} {text}\n".encode())
+
+
+def _tell_full_disk(pipe: int, error: BaseException) -> None:
+    _tell(pipe, Word.FULL, " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON])
+
+
+def command_for(task: ChildTask) -> list[str]:
+    """The command that runs a task in a fresh interpreter, for targets that don't survive a fork."""
+    return [sys.executable, "-m", "hardware.testing.suite_child", json.dumps(asdict(task))]
+
+
+if __name__ == "__main__":
+    os._exit(run_child(ChildTask(**json.loads(sys.argv[1]))))

@@ -1,0 +1,206 @@
+"""What ranks are asked to do, and what comes of it: plain values. Results are in the shape of `schemas/mesh.json`."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hardware.files import write_whole
+
+from .axes import Split
+
+JOB_FILE = "job"
+RESULT_FILE = "rank{}-case{}"
+WHOLE_FILE = "whole-{}"
+STATUS_FILE = "rank{}.status"
+CHECKPOINT = "checkpoint-{}"
+TORCH_AXES = ("pp", "dp", "tp")
+"""What the axes of `AXES` are called in torch's own mesh: transformers looks for `tp`."""
+
+OUTPUTS, SAME, GRADIENTS, HELD, HEARD, TALKED = (
+    "matches_reference",
+    "matches_one_device",
+    "gradients_match",
+    "holds_its_part",
+    "every_rank_is_heard",
+    "talks",
+)
+CHECKS = {
+    OUTPUTS: "outputs of each last rank, float64",
+    SAME: "the same, one device in float32",
+    GRADIENTS: "all gradients, float64",
+    HELD: "its parameters and no others",
+    HEARD: "damage to a rank moves its share",
+    TALKED: "along each axis it is split by",
+}
+
+Inputs = Mapping[str, npt.NDArray[Any]]
+_ARRAY = "array"
+"""What stands for an array in JSON: its place in the file."""
+
+
+def keep(path: Path, value: Any) -> None:
+    """Write what `kept` reads: JSON values and arrays that one process leaves for another, whole or not at all."""
+    arrays: list[npt.NDArray[Any]] = []
+
+    def place_of(array: npt.NDArray[Any]) -> dict[str, int]:
+        arrays.append(array)
+        return {_ARRAY: len(arrays) - 1}
+
+    text, file = json.dumps(value, default=place_of), io.BytesIO()
+    np.savez(file, *arrays, text=np.array(text))
+    write_whole(path, file.getvalue())
+
+
+def kept(path: Path) -> Any:
+    """What a process left. Raises `OSError` where it left nothing."""
+    with np.load(io.BytesIO(path.read_bytes())) as file:
+        return json.loads(
+            str(file["text"]), object_hook=lambda one: file[f"arr_{one[_ARRAY]}"] if one.keys() == {_ARRAY} else one
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshModel:
+    """A model of transformers as its classes take it: names of classes, constructor arguments, the gain of its seeded
+    test weights with the names of those of norms that it adds 1 to, and for outputs with a row for each token the
+    input that says which rows mean something."""
+
+    name: str
+    config_class: str
+    model_class: str
+    config: Mapping[str, Any]
+    gain: float | None
+    zero_centered: Sequence[str] = ()
+    masked_by: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshCase:
+    """One check: a model (its place in the job's list) split over ranks 0 and on.
+
+    `stages` are layers [first, stop) of each stage, `devices` the targets of the ranks (`cpu`, `cuda:1`).
+    `microbatches` is into how many parts each copy's batch goes through the pipeline.
+    """
+
+    name: str
+    model: int
+    split: Split
+    stages: tuple[tuple[int, int], ...]
+    devices: tuple[str, ...]
+    microbatches: int = 1
+    gradients: bool = True
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The targets without an index, each once."""
+        return tuple(dict.fromkeys(one.partition(":")[0] for one in self.devices))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshJob:
+    """All that one start of the ranks does. `inputs` are those of each model, with the batch as their first axis;
+    `seconds` is how long a collective waits for the others."""
+
+    models: tuple[MeshModel, ...]
+    inputs: tuple[Inputs, ...]
+    cases: tuple[MeshCase, ...]
+    seconds: float
+
+    @property
+    def ranks(self) -> int:
+        """How many processes that takes."""
+        return max((one.split.size for one in self.cases), default=1)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> MeshJob:
+        """What `asdict` gave, also after JSON."""
+        cases = [
+            MeshCase(
+                **one
+                | {
+                    "split": Split(**one["split"]),
+                    "stages": tuple((first, stop) for first, stop in one["stages"]),
+                    "devices": tuple(one["devices"]),
+                }
+            )
+            for one in values["cases"]
+        ]
+        models = tuple(MeshModel(**one) for one in values["models"])
+        return cls(models=models, inputs=tuple(values["inputs"]), cases=tuple(cases), seconds=values["seconds"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshCheck:
+    """One check of one case. `error` is relative to the scale of what it is held against, where there is one."""
+
+    name: str
+    passed: bool
+    error: float | None = None
+    tolerance: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFacts:
+    """What one rank was: its device, how many parameters it held (whole ones and parts), bytes, and calls to others
+    (`all_reduce on tensor`: 8) in a forward and a backward pass, with their bytes."""
+
+    rank: int
+    device: str
+    coordinates: tuple[int, int, int]
+    parameters: int
+    parts: int
+    bytes: int
+    forward: Mapping[str, int]
+    backward: Mapping[str, int]
+    forward_bytes: Mapping[str, int]
+    seconds: float
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseResult:
+    """All checks of one case, and what the ranks were."""
+
+    case: MeshCase
+    checks: tuple[MeshCheck, ...]
+    ranks: tuple[RankFacts, ...] = ()
+    whole_bytes: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed; a case without checks has proved nothing."""
+        return bool(self.checks) and all(one.passed for one in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        values = asdict(self)
+        values["passed"] = self.passed
+        for check in values["checks"]:
+            if check["error"] is not None and not check["error"] < float("inf"):
+                check["error"] = None
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshResult:
+    """What one start of the ranks came to. `broken` says why it came to no end, `rank` who it was
+    and `step` at what; `cases` are then those that were done."""
+
+    cases: tuple[CaseResult, ...] = ()
+    broken: str = ""
+    rank: int | None = None
+    step: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether all cases passed, and there were any."""
+        return not self.broken and bool(self.cases) and all(one.passed for one in self.cases)

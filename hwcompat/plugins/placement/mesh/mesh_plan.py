@@ -1,0 +1,286 @@
+"""Plans a mesh: which device is which rank, which layers it holds, whether they fit, and why not where it can't be.
+
+Pure: figures in, a plan or a refusal out. An unknown figure of a device is never guessed: the plan then says that it
+isn't shown to fit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from hardware.errors import UsageError
+from hardware.plain_text import size_text
+from hwcompat.plugins.placement.placement_device import Device
+
+from .axes import AXES, COLLECTIVES, AxisGroup, DeviceMesh, Split, group_of, kind_of, why_not
+from .model_figures import ModelFigures, cut
+
+RESERVE = 0.1
+"""The share of a device's memory that a plan leaves to activations, caches and the runtime, which aren't counted."""
+_FIX = "Choose other sizes, or --mesh auto."
+
+
+class MeshRefused(UsageError):
+    """No such mesh can be; `why` has every reason, not the first alone."""
+
+
+class DoesntFit(MeshRefused):
+    """The mesh could be, but for the memory of its devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankPlan:
+    """One rank: its device, where it stands on `AXES`, and its layers [first, stop). The first stage also holds what
+    runs in front of the layers, the last what runs behind them. `parameter_bytes` is what it holds, `room_bytes` what
+    its device has for parameters; None if unknown."""
+
+    rank: int
+    device: Device
+    coordinates: tuple[int, int, int]
+    layers: tuple[int, int]
+    parameter_bytes: int
+    room_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshPlan:
+    """A mesh for one model: rank by rank, whom each talks to, and the reasons for all of it.
+
+    `left_out` says of devices that were there why they have no rank; `rejected` of splits that `auto` looked at
+    first, why they weren't taken.
+    """
+
+    figures: ModelFigures
+    mesh: DeviceMesh
+    ranks: tuple[RankPlan, ...]
+    groups: tuple[AxisGroup, ...]
+    reasons: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
+
+    @property
+    def stages(self) -> tuple[tuple[int, int], ...]:
+        """Layers [first, stop) of each stage."""
+        return tuple(dict.fromkeys(one.layers for one in self.ranks))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, as `schemas/mesh.json` has them under `plan`."""
+        ranks = [
+            {
+                "rank": one.rank,
+                "device": one.device.name,
+                "device_name": one.device.device_name,
+                "target": one.device.selector,
+                "vendor": one.device.vendor,
+                **dict(zip(AXES, one.coordinates, strict=True)),
+                "layers": list(one.layers),
+                "holds_embeddings": one.layers[0] == 0,
+                "holds_head": one.layers[1] == self.ranks[-1].layers[1],
+                "parameter_bytes": one.parameter_bytes,
+                "room_bytes": one.room_bytes,
+            }
+            for one in self.ranks
+        ]
+        return {
+            "model": self.figures.name,
+            "dtype": self.figures.dtype,
+            "total_bytes": self.figures.total_bytes,
+            "split": dict(zip(AXES, self.mesh.split.shape, strict=True)),
+            "ranks": ranks,
+            "groups": [asdict(one) | {"ranks": list(one.ranks)} for one in self.groups],
+            "reasons": list(self.reasons),
+            "left_out": list(self.left_out),
+            "rejected": list(self.rejected),
+        }
+
+
+def plan_mesh(devices: Sequence[Device], figures: ModelFigures, wanted: Split | None) -> MeshPlan:
+    """The mesh of `wanted` sizes on some of these devices; without, the one of fewest devices that fits.
+
+    Raises `MeshRefused` with every reason.
+    """
+    left_out = [why for why in map(why_not, devices) if why]
+    usable = [one for one in devices if not why_not(one)]
+    rejected: list[str] = []
+    for split in [wanted] if wanted is not None else _candidates(len(usable)):
+        try:
+            plan = _planned(usable, figures, split)
+        except MeshRefused as refusal:
+            if wanted is not None:
+                raise
+            rejected.append(refusal.why if refusal.why.startswith(f"{split}:") else f"{split}: {refusal.why}")
+            continue
+        return replace(plan, left_out=(*left_out, *plan.left_out), rejected=tuple(_briefly(rejected)))
+    raise DoesntFit(
+        f"{figures.name} fits no mesh of these {len(usable)} device(s)",
+        why="; ".join([*_briefly(rejected), *left_out]) or "there is none",
+        fix="Plan with more devices, or in a smaller precision: --precision bfloat16.",
+    )
+
+
+def _briefly(told: Sequence[str], most: int = 6, what: str = "splits") -> list[str]:
+    more = len(told) - most
+    return [*told[:most], *([f"and {more} more {what}"] if more > 0 else [])]
+
+
+def _candidates(count: int) -> list[Split]:
+    """All splits without copies, fewest devices first; of as many, more by tensor: those compute at once."""
+    pairs = [(p, t) for p in range(1, count + 1) for t in range(1, count // p + 1)]
+    return [Split(pipeline=p, tensor=t) for p, t in sorted(pairs, key=lambda one: (one[0] * one[1], one[0]))]
+
+
+def _planned(devices: Sequence[Device], figures: ModelFigures, split: Split) -> MeshPlan:
+    problems = _of_model(figures, split)
+    if len(devices) < split.size:
+        problems.append(f"it takes {split.size} device(s), and {len(devices)} are here")
+    blocks = [] if problems else _blocks(devices, split)
+    if not problems and len(blocks) < split.pipeline:
+        problems.append(_different_kinds(devices, split))
+    if problems:
+        raise MeshRefused(f"{figures.name} can't be split by {split}", why="; ".join(problems), fix=_FIX)
+    mesh = DeviceMesh(devices=tuple(_in_order(blocks, split)), split=split)
+    totals = [one.memory_total.value for one in mesh.devices]
+    rooms = [None if total is None else int(total * (1 - RESERVE)) for total in totals]
+    size = split.data * split.tensor
+    known = [room for room in rooms if room is not None]
+    is_known = len(known) == len(rooms)
+    weights = [float(min(known[at : at + size])) if is_known else 1.0 for at in range(0, len(rooms), size)]
+    stages = cut(figures, split.tensor, weights)
+    ranks = []
+    for rank, (device, room) in enumerate(zip(mesh.devices, rooms, strict=True)):
+        where = mesh.coordinates(rank)
+        first, stop = stages[where[0]]
+        ranks.append(
+            RankPlan(
+                rank=rank,
+                device=device,
+                coordinates=where,
+                layers=(first, stop),
+                parameter_bytes=figures.part_bytes(first, stop, split.tensor),
+                room_bytes=room,
+            )
+        )
+    if tight := [
+        _too_tight(one) for one in ranks if one.room_bytes is not None and one.parameter_bytes > one.room_bytes
+    ]:
+        raise DoesntFit(
+            f"{figures.name} doesn't fit when split by {split}", why="; ".join(_briefly(tight, 2, "ranks")), fix=_FIX
+        )
+    idle = [one.name for one in devices if one not in mesh.devices]
+    return MeshPlan(
+        figures=figures,
+        mesh=mesh,
+        ranks=tuple(ranks),
+        groups=_groups(mesh),
+        reasons=tuple(_reasons(figures, mesh, stages)),
+        left_out=(f"{', '.join(idle)}: not needed by {split}",) if idle else (),
+    )
+
+
+def _of_model(figures: ModelFigures, split: Split) -> list[str]:
+    """What of the model itself stands against a split."""
+    problems = []
+    if split.tensor > 1 and not figures.tensor_plan:
+        problems.append(f"tensor={split.tensor}: {figures.no_tensor or 'the model has no tensor plan'}")
+    elif split.tensor > 1:
+        uneven = [f"{size} {name}" for name, size in figures.divided.items() if size % split.tensor]
+        if uneven:
+            told = ", ".join(_briefly(uneven, 2, "sizes"))
+            problems.append(f"tensor={split.tensor}: {split.tensor} doesn't divide {told}")
+    if split.pipeline > 1 and figures.no_pipeline:
+        problems.append(f"pipeline={split.pipeline}: {figures.no_pipeline}")
+    elif split.pipeline > len(figures.layers):
+        problems.append(f"pipeline={split.pipeline}: the model has {len(figures.layers)} layer(s), fewer than stages")
+    if figures.batch is not None and figures.batch % split.data:
+        problems.append(f"data={split.data}: a batch of {figures.batch} can't be divided by {split.data}")
+    return problems
+
+
+def _by_kind(devices: Sequence[Device]) -> dict[str, list[Device]]:
+    """The devices of each kind, the roomiest first."""
+    kinds: dict[str, list[Device]] = {}
+    for one in sorted(devices, key=lambda device: -(device.memory_total.value or 0)):
+        kinds.setdefault(kind_of(one), []).append(one)
+    return kinds
+
+
+def _blocks(devices: Sequence[Device], split: Split) -> list[list[Device]]:
+    """All sets of devices of one kind that a stage of this split could have."""
+    size = split.data * split.tensor
+    blocks: list[list[Device]] = []
+    for _, members in sorted(_by_kind(devices).items(), key=lambda one: (-len(one[1]), one[0])):
+        if size == 1 or members[0].target in COLLECTIVES:
+            blocks += [members[at : at + size] for at in range(0, len(members) - size + 1, size)]
+    return blocks
+
+
+def _in_order(blocks: Sequence[list[Device]], split: Split) -> list[Device]:
+    """The devices of the roomiest blocks, one for each stage, those of a kind side by side."""
+    order = {kind: place for place, kind in enumerate(dict.fromkeys(kind_of(block[0]) for block in blocks))}
+    roomiest = sorted(blocks, key=lambda block: -min(one.memory_total.value or 0 for one in block))
+    chosen = sorted(roomiest[: split.pipeline], key=lambda block: order[kind_of(block[0])])
+    return [one for block in chosen for one in block]
+
+
+def _different_kinds(devices: Sequence[Device], split: Split) -> str:
+    counts = ", ".join(f"{len(members)} of {kind}" for kind, members in _by_kind(devices).items())
+    size = split.data * split.tensor
+    return (
+        f"{split} takes {split.pipeline} stage(s) of {size} device(s) of one kind, and there are {counts}: devices "
+        "of different vendors have no collectives in common (NCCL, RCCL and oneCCL don't speak to one another), "
+        "so that they can be joined as stages of a pipeline only"
+    )
+
+
+def _too_tight(rank: RankPlan) -> str:
+    held, room = size_text(rank.parameter_bytes), size_text(rank.room_bytes)
+    return f"rank {rank.rank} would hold {held} on {rank.device.name}, which has {room} for it"
+
+
+def _groups(mesh: DeviceMesh) -> tuple[AxisGroup, ...]:
+    found = []
+    for axis in ("tensor", "data"):
+        found += [group_of(axis, ranks, [mesh.devices[one] for one in ranks]) for ranks in mesh.groups(axis)]
+    for ranks in mesh.groups("pipeline"):
+        for pair in itertools.pairwise(ranks):
+            found.append(group_of("pipeline", pair, [mesh.devices[one] for one in pair]))
+    return tuple(found)
+
+
+def _reasons(figures: ModelFigures, mesh: DeviceMesh, stages: Sequence[tuple[int, int]]) -> list[str]:
+    split, reasons = mesh.split, []
+    unknown = [one for one in mesh.devices if one.memory_total.value is None]
+    if split.tensor > 1:
+        whole = figures.total_bytes - figures.part_bytes(0, len(figures.layers), split.tensor)
+        divided = size_text(-(-whole * split.tensor // (split.tensor - 1)))
+        reasons.append(
+            f"tensor: {divided} are divided by {figures.tensor_plan}; every rank of a group holds the rest"
+        )
+    if split.data > 1:
+        reasons.append(f"data: {split.data} copies of the model, each with its share of the batch")
+    if split.pipeline > 1:
+        sizes = Counter(stop - first for first, stop in stages)
+        if len(sizes) > 1:
+            reasons.append("pipeline: stages are uneven, so that the fullest device is as empty as it can be")
+        else:
+            reasons.append("pipeline: stages have as many layers each")
+        kinds = list(dict.fromkeys(kind_of(one) for one in mesh.devices))
+        if len(kinds) > 1:
+            reasons.append(f"pipeline: {' and '.join(kinds)} are joined as stages, by memory of the host")
+    machines = sorted({one.name.rpartition("/")[0] for one in mesh.devices if one.target != "cpu"})
+    if len(machines) > 1:
+        reasons.append(
+            f"machines: {' and '.join(filter(None, machines))}; how fast the links between them are isn't known"
+        )
+    for one in unknown:
+        why = one.memory_total.reason or "not reported"
+        reasons.append(f"memory of {one.name} isn't known ({why}): it isn't shown that its part fits")
+    if not unknown:
+        reasons.append(
+            f"memory: {RESERVE:.0%} of each device is left to activations and caches, which aren't counted"
+        )
+    return reasons

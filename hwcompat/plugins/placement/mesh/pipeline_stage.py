@@ -1,0 +1,269 @@
+"""Stages of a pipeline: which modules of a model are its layers, learnt from one pass, and a stage made of some.
+
+The pass is of the library's own random weights, before the seeded ones are set: nothing of it can be an answer. On a
+stage the model's own code runs, so that masks and positions are made as ever. Layers of earlier stages pass on what
+they are given, the first own layer takes what the stage before sent, and behind the last own layer the pass ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hardware.model.calls import forward, without_cache
+from hardware.model.outputs import nested, results
+
+if TYPE_CHECKING:
+    import torch
+
+
+class NoPipeline(ValueError):
+    """The model's layers are no chain: a stage can't be made of some of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """`layers` is the name of the list of layers, `count` how many they are. `before` and `after` are the largest
+    modules with parameters that run wholly in front of the first layer and behind the last, `unused` those that
+    don't run. `hidden` is the shape of what one layer hands the next, of the whole batch; `as_tuple` says that it is
+    handed as the first of a tuple.
+    `blanks` are the shapes of what the modules before give."""
+
+    layers: str
+    count: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    unused: tuple[str, ...]
+    hidden: tuple[int, ...]
+    as_tuple: bool
+    blanks: Mapping[str, tuple[int, ...]]
+
+
+def outline_of(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Outline:
+    """How `model` runs on these inputs. Raises `NoPipeline` with the reason."""
+    import torch
+
+    calls: list[tuple[str, Any, Any]] = []
+    started: dict[str, list[int]] = {}
+    clock = itertools.count()
+
+    def before(name: str, *_: Any) -> None:
+        started.setdefault(name, []).append(next(clock))
+
+    def after(name: str, _: Any, args: Any, kwargs: Any, output: Any) -> None:
+        calls.append((name, _hidden_of(args, kwargs), output))
+
+    handles = []
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(partial(before, name), with_kwargs=True))
+        handles.append(module.register_forward_hook(partial(after, name), with_kwargs=True))
+    try:
+        with torch.no_grad():
+            forward(model, tensors)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return _outline(model, calls, started)
+
+
+def _hidden_of(args: Any, kwargs: Any) -> Any:
+    return args[0] if args else kwargs.get("hidden_states")
+
+
+def _outline(model: torch.nn.Module, calls: list[tuple[str, Any, Any]], started: dict[str, list[int]]) -> Outline:
+    import torch
+
+    reasons = []
+    for layers, places in _lists_of_layers(model):
+        if any(len(started.get(f"{layers}.{place}", ())) != 1 for place in range(places)):
+            reasons.append(f"not each layer of {layers} runs once")
+            continue
+        own = [one for one in calls if one[0].rpartition(".")[0] == layers and one[0].rpartition(".")[2].isdigit()]
+        outputs = [one[2] for one in own]
+        as_tuple = isinstance(outputs[0], tuple | list)
+        firsts = [one[0] if as_tuple else one for one in outputs]
+        if as_tuple and any(isinstance(one, torch.Tensor) for output in outputs for one in output[1:]):
+            reasons.append(f"the layers of {layers} pass more than one tensor to the next")
+            continue
+        if any(one[1] is not handed for one, handed in zip(own[1:], firsts, strict=False)):
+            reasons.append(f"what a layer of {layers} gives isn't what the next one takes")
+            continue
+        phases = _phases(model, layers, started)
+        if phases["between"]:
+            reasons.append(
+                f"{phases['between'][0]} has parameters of its own beside the layers of {layers}, and isn't run once"
+            )
+            continue
+        given = {name: output for name, _, output in calls if name in phases["before"]}
+        if several := [name for name, one in given.items() if not isinstance(one, torch.Tensor)]:
+            reasons.append(f"{several[0]} gives more than one tensor")
+            continue
+        return Outline(
+            layers=layers,
+            count=places,
+            before=tuple(phases["before"]),
+            after=tuple(phases["after"]),
+            unused=tuple(phases["unused"]),
+            hidden=tuple(firsts[0].shape),
+            as_tuple=as_tuple,
+            blanks={name: tuple(one.shape) for name, one in given.items()},
+        )
+    raise NoPipeline(reasons[0] if reasons else "it has no list of layers")
+
+
+def _lists_of_layers(model: torch.nn.Module) -> list[tuple[str, int]]:
+    """Names and lengths of the lists of modules, the one with most parameters first."""
+    import torch
+
+    found = []
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) > 1:
+            found.append((sum(one.numel() for one in module.parameters()), name, len(module)))
+    return [(name, length) for _, name, length in sorted(found, key=lambda one: -one[0])]
+
+
+def _phases(model: torch.nn.Module, layers: str, started: Mapping[str, list[int]]) -> dict[str, list[str]]:
+    """The largest modules with parameters beside the layers, by when they run."""
+    found: dict[str, list[str]] = {"before": [], "after": [], "between": [], "unused": []}
+    begin = started[f"{layers}.0"][0]
+    last_of_layers = max(ticks[-1] for name, ticks in started.items() if name.startswith(f"{layers}."))
+
+    def look(name: str, module: Any) -> None:
+        for own, child in module.named_children():
+            path = f"{name}.{own}" if name else own
+            if path == layers:
+                continue
+            inside = any(one.startswith(f"{path}.") for one in started)
+            if layers.startswith(f"{path}.") or (path not in started and inside):
+                look(path, child)
+            elif any(True for _ in child.parameters()):
+                found[_when(path, begin, last_of_layers, started)].append(path)
+
+    look("", model)
+    units = tuple(f"{one}." for names in found.values() for one in names)
+    for name, _ in model.named_parameters():
+        if not name.startswith((f"{layers}.", *units)):
+            found["between"].append(name.rpartition(".")[0] or "the model itself")
+    return found
+
+
+def _when(path: str, begin: int, last: int, started: Mapping[str, list[int]]) -> str:
+    ticks = [
+        one for name, all_ticks in started.items() if name == path or name.startswith(f"{path}.") for one in all_ticks
+    ]
+    if not ticks:
+        return "unused"
+    if max(ticks) < begin:
+        return "before"
+    return "after" if min(ticks) > last else "between"
+
+
+class StageEnd(Exception):
+    """Behind a stage's last layer; `hidden` is what the next stage takes."""
+
+    def __init__(self, hidden: torch.Tensor) -> None:
+        super().__init__("the stage ends here")
+        self.hidden = hidden
+
+
+class PipelineStage:
+    """Layers [first, stop) of a model, and what runs in front of the first or behind the last.
+
+    `module` is what torch's pipelining runs: it takes the hidden states (batch, ...) of the stage before, on the
+    first stage anything, and the model's inputs by name; the last gives the outputs in the order of `outputs`.
+    `device` is where it computes; with `by_host` what is sent and received lies in memory of the host.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        outline: Outline,
+        layers: tuple[int, int],
+        device: torch.device,
+        *,
+        by_host: bool,
+    ) -> None:
+        import torch
+
+        first, stop = layers
+        self.is_first, self.is_last = first == 0, stop == outline.count
+        self.device, self.by_host = device, by_host
+        self.outputs: tuple[str, ...] = ()
+        self.received: torch.Tensor | None = None
+        self._outline = outline
+        own = model.get_submodule(outline.layers)
+        for place in range(outline.count):
+            name = f"{outline.layers}.{place}"
+            if place < first:
+                _give_up(own[place], partial(_pass_on, outline.as_tuple))
+            elif place >= stop:
+                _give_up(own[place], partial(_refuse, name))
+        if not self.is_first:
+            for name in outline.before:
+                _give_up(model.get_submodule(name), partial(self._blank, outline.blanks[name]))
+            own[first].register_forward_pre_hook(self._take, with_kwargs=True, prepend=True)
+        if not self.is_last:
+            for name in (*outline.after, *outline.unused):
+                _give_up(model.get_submodule(name), partial(_refuse, name))
+            own[stop - 1].register_forward_hook(_end)
+        self.model = model._apply(lambda one: one if one.is_meta else one.to(device))
+        self.module = torch.nn.Module()  # what torch's pipelining calls, with the parameters of the model
+        self.module.add_module("model", self.model)
+        self.module.forward = self._run
+
+    def _blank(self, shape: tuple[int, ...], *_: Any, **__: Any) -> torch.Tensor:
+        """In place of embeddings on a later stage: zeros of their shape with the batch at hand; nothing comes of
+        them."""
+        assert self.received is not None
+        whole, batch = self._outline.hidden[0], self.received.shape[0]
+        sizes = [batch if place == 0 and size == whole else size for place, size in enumerate(shape)]
+        return self.received.detach().new_zeros(sizes)
+
+    def _take(self, _module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The first own layer gets what the stage before sent, instead of what is left of the model's beginning."""
+        if args:
+            return (self.received, *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": self.received}
+
+    def _run(self, *hidden: torch.Tensor, **inputs: torch.Tensor) -> Any:
+        if not self.is_first:
+            self.received = hidden[0].to(self.device)
+        here = {name: one.to(self.device) for name, one in inputs.items()}
+        try:
+            found = results(self.model(**nested(here), **without_cache(self.model)))
+        except StageEnd as end:
+            return self._sent(end.hidden)
+        if not self.is_last:
+            raise RuntimeError("the model ended before the stage's last layer ran")
+        self.outputs = tuple(sorted(found))
+        return tuple(self._sent(found[name]) for name in self.outputs)
+
+    def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
+        return (tensor.to("cpu") if self.by_host else tensor).contiguous()  # nothing else can be sent
+
+
+def _give_up(module: torch.nn.Module, instead: Callable[..., Any]) -> None:
+    """Let go of a module's tensors, and do something else where it runs. What code reads of it besides (a dtype, the
+    kind of an attention) is still there: its tensors have a shape and no data."""
+    module.to("meta")
+    module._forward_hooks.clear()
+    module._forward_pre_hooks.clear()
+    module.forward = instead
+
+
+def _refuse(name: str, *_: Any, **__: Any) -> Any:
+    """For a module that another stage holds, and this one must never run."""
+    raise RuntimeError(f"{name} is held by another stage, and this one ran it")
+
+
+def _pass_on(as_tuple: bool, *args: Any, **kwargs: Any) -> Any:
+    """For a layer of an earlier stage: passes on what it is given, as the layer would."""
+    hidden = _hidden_of(args, kwargs)
+    return (hidden,) if as_tuple else hidden
+
+
+def _end(_module: torch.nn.Module, _args: Any, output: Any) -> None:
+    raise StageEnd(output[0] if isinstance(output, tuple | list) else output)

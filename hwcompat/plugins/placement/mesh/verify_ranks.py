@@ -1,0 +1,251 @@
+"""Holds what the ranks wrote against one device: outputs, gradients, what each held, whom each was heard by."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hardware.compare import Array, Comparison, ReferenceNotFinite, compare, compare_gradients
+from hardware.output_masks import masks_of
+from hardware.target import Target
+from hardware.testing.tolerances import tolerance_for
+
+from .axes import groups_of
+from .mesh_case import (
+    GRADIENTS,
+    HEARD,
+    HELD,
+    OUTPUTS,
+    RESULT_FILE,
+    SAME,
+    TALKED,
+    WHOLE_FILE,
+    CaseResult,
+    MeshCase,
+    MeshCheck,
+    MeshJob,
+    RankFacts,
+    kept,
+)
+from .mesh_model import side_of
+
+HEARD_BY = 50
+"""How many times the tolerance a damaged rank must move its share of the outputs by."""
+
+Arrays = Mapping[str, Array]
+Facts = Mapping[str, Any]
+
+
+def judge(job: MeshJob, number: int, folder: Path) -> CaseResult:
+    """All checks of one case, from what its ranks left. Raises `OSError` where one of them left nothing."""
+    case = job.cases[number]
+    ranks: list[Facts] = [kept(folder / RESULT_FILE.format(one, number)) for one in range(case.split.size)]
+    whole: Facts = kept(folder / WHOLE_FILE.format(case.model))
+    masks = masks_of(job.models[case.model].masked_by, job.inputs[case.model])
+    limit = max(tolerance_for(Target.parse(kind), "float32").limit for kind in case.kinds)
+    checks = [
+        _outputs(OUTPUTS, case, ranks, whole["exact_out"], masks, limit),
+        _outputs(SAME, case, ranks, whole["out"], masks, limit),
+        _held(case, ranks, whole),
+        _heard(case, ranks, masks, limit),
+        _talked(case, ranks),
+    ]
+    if case.gradients:
+        checks.insert(2, _gradients(case, ranks, whole["exact_grad"], whole["tied"], limit))
+    size = sum(4 * math.prod(shape) for shape in whole["shapes"].values())
+    told = tuple(_rank_facts(one, whole) for one in ranks)
+    return CaseResult(case=case, checks=tuple(checks), ranks=told, whole_bytes=size)
+
+
+def _last_stage(case: MeshCase) -> list[int]:
+    size = case.split.data * case.split.tensor
+    return list(range((case.split.pipeline - 1) * size, case.split.size))
+
+
+def _worst(name: str, found: Sequence[tuple[int, Comparison]], limit: float) -> MeshCheck:
+    rank, worst = max(found, key=lambda one: one[1].max_rel_error)
+    passed = worst.max_rel_error <= limit
+    detail = "" if passed else f"rank {rank}: {worst}"
+    return MeshCheck(name=name, passed=passed, error=worst.max_rel_error, tolerance=limit, detail=detail)
+
+
+def _outputs(
+    name: str, case: MeshCase, ranks: Sequence[Facts], want: Arrays, masks: Arrays, limit: float
+) -> MeshCheck:
+    """Every rank of the last stage, since each has the outputs of all copies."""
+    try:
+        each = [
+            (rank, compare(ranks[rank]["out"], want, masks=masks, required=tuple(want))) for rank in _last_stage(case)
+        ]
+    except ReferenceNotFinite as error:
+        return MeshCheck(name=name, passed=False, detail=str(error))
+    return _worst(name, each, limit)
+
+
+def _gradients(
+    case: MeshCase, ranks: Sequence[Facts], want: Arrays, tied: Mapping[str, str], limit: float
+) -> MeshCheck:
+    """The stages' gradients together, for every place beside the pipeline; of what two stages hold, their sum."""
+    size = case.split.data * case.split.tensor
+    found = []
+    try:
+        for place in range(size):
+            got: dict[str, Array] = {}
+            for stage in range(case.split.pipeline):
+                for name, one in ranks[stage * size + place]["grad"].items():
+                    own = tied.get(name, name)
+                    got[own] = got[own] + one if own in got else one
+            silent = [name for name in got if name not in want and not got[name].any()]
+            got = {name: one for name, one in got.items() if name not in silent}
+            shapes, own_shapes = ({name: one.shape for name, one in each.items()} for each in (want, got))
+            others = sorted(name for name in {**got, **want} if own_shapes.get(name) != shapes.get(name))
+            if others:
+                told = f"rank {place}: {_shape(own_shapes.get(others[0]))} is the gradient of {others[0]}"
+                more = f", and {len(others) - 1} more aren't right" if len(others) > 1 else ""
+                return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=told + more)
+            found.append((place, replace(compare_gradients(got, want), worst=_farthest(got, want))))
+    except ReferenceNotFinite as error:
+        return MeshCheck(name=GRADIENTS, passed=False, detail=str(error))
+    return _worst(GRADIENTS, found, limit)
+
+
+def _farthest(got: Arrays, want: Arrays) -> str:
+    """The parameter whose gradient is farthest off."""
+    return f"the gradient of {max(want, key=lambda name: float(np.abs(got[name] - want[name]).max(initial=0.0)))}"
+
+
+# What a rank held
+
+
+def expected_parts(case: MeshCase, rank: int, whole: Facts) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter that a rank must hold, by name, from what is known of the whole model alone."""
+    size = case.split.data * case.split.tensor
+    stage = rank // size
+    names = {**{name: name for name in whole["shapes"]}, **whole["tied"]}
+    found = {}
+    for name, own in names.items():
+        if not _is_of_stage(name, case, stage, whole):
+            continue
+        shape = list(whole["shapes"][own])
+        dim = whole["dims"].get(own)
+        if case.split.tensor > 1 and dim is not None:
+            shape[dim] //= case.split.tensor
+        found[own] = tuple(shape)
+    return found
+
+
+def _is_of_stage(name: str, case: MeshCase, stage: int, whole: Facts) -> bool:
+    if case.split.pipeline == 1:
+        return True
+    first, stop = case.stages[stage]
+    side = side_of(name, whole)
+    if isinstance(side, int):
+        return first <= side < stop
+    return first == 0 if side == "before" else bool(stop == whole["count"])
+
+
+def _held(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> MeshCheck:
+    if case.split.tensor > 1 and not whole["dims"]:
+        return MeshCheck(name=HELD, passed=False, detail="no parameter is divided by a tensor split")
+    wrong = []
+    for rank, one in enumerate(ranks):
+        got = {whole["tied"].get(name, name): tuple(shape) for name, shape in one["held"].items()}
+        want = expected_parts(case, rank, whole)
+        differing = [name for name in {**got, **want} if got.get(name) != want.get(name)]
+        if differing:
+            name = differing[0]
+            told = f"rank {rank} holds {_shape(got.get(name))} of {name}, and its part is {_shape(want.get(name))}"
+            wrong.append(f"{told}; {len(differing)} differ" if len(differing) > 1 else told)
+    return MeshCheck(name=HELD, passed=not wrong, detail="; ".join(wrong[:4]))
+
+
+def _shape(shape: Sequence[int] | None) -> str:
+    return "nothing" if shape is None else "x".join(map(str, shape)) or "a number"
+
+
+# Whom a rank is heard by
+
+
+def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) -> MeshCheck:
+    """Damage to one rank must move the outputs of its copy's share of the batch on every rank that has outputs, and
+    leave those of other copies as they were."""
+    wrong: list[str] = []
+    least = math.inf
+    copies = case.split.data
+    for listener in _last_stage(case):
+        before = ranks[listener]["out"]
+        for rank, after in enumerate(ranks[listener]["heard"]):
+            copy = rank // case.split.tensor % copies
+            for share in range(copies):
+                moved = _moved(before, after, masks, share, copies)
+                if share == copy:
+                    # Whoever has outputs of another part of a layer hears of this one in the sums alone.
+                    least = min(least, moved)
+                    if not moved > HEARD_BY * limit:
+                        wrong.append(f"rank {listener} doesn't hear rank {rank}: its outputs move by {moved:.1e}")
+                elif moved > limit:
+                    wrong.append(f"rank {rank} is heard in the share of copy {share}, which isn't its own")
+    detail = "; ".join(list(dict.fromkeys(wrong))[:4])
+    shown = None if math.isinf(least) else least
+    return MeshCheck(name=HEARD, passed=not wrong, error=shown, tolerance=HEARD_BY * limit, detail=detail)
+
+
+def _moved(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int) -> float:
+    """How far the outputs of one share of the batch moved, relative to their scale; infinite where they are gone."""
+
+    def part(one: Array) -> Array:
+        size = one.shape[0] // copies
+        return one[share * size : (share + 1) * size]
+
+    names = [name for name in before if before[name].ndim and before[name].dtype.kind == "f"]
+    own = {name: part(masks[name]) for name in names if name in masks}
+    try:
+        return max(
+            compare({n: part(after[n])}, {n: part(before[n])}, masks=own, required=(n,)).max_rel_error for n in names
+        )
+    except (KeyError, ValueError):
+        return 0.0
+
+
+# What a rank said
+
+
+def _talked(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
+    """A forward pass has collectives along `tensor` and passes on along `pipeline`; copies meet in the backward."""
+    needed = {"tensor": "forward", "pipeline": "forward"} | ({"data": "backward"} if case.gradients else {})
+    silent = [
+        f"rank {rank} says nothing along {axis} in its {pass_} pass"
+        for axis, pass_ in needed.items()
+        for rank in sorted(itertools.chain(*groups_of(case.split.shape, axis)))
+        if not any(name.endswith(f"on {axis}") for name in ranks[rank][pass_])
+    ]
+    return MeshCheck(name=TALKED, passed=not silent, detail="; ".join(silent[:4]))
+
+
+def _rank_facts(told: Facts, whole: Facts) -> RankFacts:
+    shapes = {name: whole["shapes"].get(whole["tied"].get(name, name), shape) for name, shape in told["held"].items()}
+    parts = [
+        f"{name} {_shape(shape)} of {_shape(shapes[name])}"
+        for name, shape in told["held"].items()
+        if shapes[name] != shape
+    ]
+    stage, copy, part = told["coordinates"]
+    return RankFacts(
+        rank=told["rank"],
+        device=told["device"],
+        coordinates=(stage, copy, part),
+        parameters=len(told["held"]),
+        parts=len(parts),
+        bytes=told["bytes"],
+        forward=dict(sorted(told["forward"].items())),
+        backward=dict(sorted(told["backward"].items())),
+        forward_bytes=dict(sorted(told["forward_bytes"].items())),
+        seconds=told["seconds"],
+        examples=tuple(parts[:3]),
+    )

@@ -1,0 +1,156 @@
+"""`place`: workloads onto devices, exactly where that can be done, else by a heuristic, with a bound beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hardware.plain_text import size_text
+from hardware.software import is_installed
+
+from .placement_device import Device, Figure
+from .solve import NOWHERE, PlacementProblem, bound_and_prices, exact, greedy, problem_of
+from .workloads import Assignment, DeviceLoad, Misfit, Placement, Workload, WorkloadMode
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+SMALL = 400
+"""Pairs of workload and device up to which the best placement is looked for: a second or two."""
+
+LIMIT_S = 5.0
+"""Seconds for each step of the solver. What it hasn't proved by then is shown with its bound."""
+
+
+def place(
+    workloads: Sequence[Workload],
+    devices: Sequence[Device],
+    *,
+    mode: WorkloadMode = WorkloadMode.TOGETHER,
+    pinned: Mapping[str, str] | None = None,
+    forbidden: Sequence[tuple[str, str]] = (),
+    small: int = SMALL,
+    limit_s: float = LIMIT_S,
+) -> Placement:
+    """Put as many workloads as possible on devices, in as short a time as possible.
+
+    What counts, in this order: how many are placed; how few of them in doubt (unknown speed, or unknown
+    device); the makespan; the devices that are preferred. `pinned` says for a workload its device,
+    `forbidden` lists pairs of workload and device. Questions of at most `small` pairs are solved exactly. The same
+    question gives the same placement. Raises `UsageError`.
+    """
+    pins = pinned or {}
+    problem = problem_of(workloads, devices, mode=mode, pinned=pins, forbidden=forbidden)
+    has_solver = is_installed("scipy")
+    solved = exact(problem, limit_s=limit_s) if has_solver and 0 < problem.allowed.sum() <= small else None
+    column, method, remarks, bound = greedy(problem), "greedy", list[str](), 0.0
+    # The solver takes a sum of memory for kept that is over by its own tolerance.
+    if (
+        solved is not None
+        and problem.has_room(solved.column)
+        and (solved.proved or problem.worth(solved.column) <= problem.worth(column))
+    ):
+        column, method, bound = solved.column, "exact", solved.bound_s
+        if not solved.proved:
+            remarks.append("The solver's time was up before it had proved this to be the best.")
+    elif not has_solver:
+        remarks.append("SciPy, which solves small questions exactly, isn't installed: pip install scipy")
+    return _placement(problem, column, method, max(bound, _bound(problem, column)), remarks, pins)
+
+
+def _bound(problem: PlacementProblem, column: Array) -> float:
+    """Of the workloads that are placed in a known time, over all devices that they may be on as surely."""
+    import numpy as np
+
+    rows = np.array([row for row, j in enumerate(column) if j != NOWHERE and not np.isnan(problem.seconds[row, j])])
+    if not len(rows):
+        return 0.0
+    own = problem.doubts[rows, column[rows]][:, None]
+    may = problem.allowed[rows] & ~np.isnan(problem.seconds[rows]) & (problem.doubts[rows] <= own)
+    return bound_and_prices(np.where(may, problem.seconds[rows], np.inf))[0]
+
+
+def _placement(
+    problem: PlacementProblem, column: Array, method: str, bound: float, remarks: list[str], pinned: Mapping[str, str]
+) -> Placement:
+    loads = tuple(_load(problem, column, number) for number in range(len(problem.devices)))
+    assignments: list[Assignment] = []
+    misfits: list[Misfit] = []
+    for row, workload in enumerate(problem.workloads):
+        if column[row] == NOWHERE:
+            misfits.append(Misfit(workload=workload.name, reasons=_reasons(problem, loads, row)))
+            continue
+        device = problem.devices[column[row]]
+        assignments.append(
+            Assignment(
+                workload=workload.name,
+                device=device.name,
+                memory_bytes=workload.memory_bytes or 0,
+                seconds=workload.seconds.get(device.name, Figure(reason="not measured there")),
+                reason="pinned there" if workload.name in pinned else _why(problem, column, row),
+            )
+        )
+    makespan = max((one.seconds for one in loads), default=0.0)
+    if unknown := sum(one.seconds.value is None for one in assignments):
+        remarks.append(f"Duration unknown for {unknown} workload(s); totals exclude them.")
+    if misfits and method == "greedy":
+        remarks.append("Placed by a heuristic; a workload left out may still fit.")
+    return Placement(
+        mode=problem.mode,
+        method=method,
+        assignments=tuple(assignments),
+        misfits=tuple(misfits),
+        loads=loads,
+        makespan_s=makespan,
+        bound_s=min(bound, makespan),
+        remarks=tuple(remarks),
+    )
+
+
+def _load(problem: PlacementProblem, column: Array, number: int) -> DeviceLoad:
+    import numpy as np
+
+    own = column == number
+    memory = problem.memory[own]
+    used = memory.sum() if problem.mode is WorkloadMode.TOGETHER else memory.max(initial=0.0)
+    return DeviceLoad(
+        device=problem.devices[number].name,
+        workloads=int(own.sum()),
+        memory_used=int(used),
+        memory_bytes=problem.devices[number].room,
+        seconds=problem.load_of(column, number),
+        unknown=int(np.isnan(problem.seconds[own, number]).sum()),
+    )
+
+
+def _reasons(problem: PlacementProblem, loads: Sequence[DeviceLoad], row: int) -> dict[str, str]:
+    """Why a workload is on no device: what rules each out, or what others took."""
+    workload = problem.workloads[row]
+    found = {}
+    for load in loads:
+        why = problem.reasons.get((workload.name, load.device), "")
+        if not why:
+            left = (load.memory_bytes or 0) - load.memory_used
+            missing = max((workload.memory_bytes or 0) - left, 0)
+            why = f"{size_text(missing)} missing beside {load.workloads} other(s): {size_text(left)} are left"
+        found[load.device] = why
+    return found
+
+
+def _why(problem: PlacementProblem, column: Array, row: int) -> str:
+    workload, chosen = problem.workloads[row], int(column[row])
+    device = problem.devices[chosen].name
+    others = [number for number in problem.allowed[row].nonzero()[0] if number != chosen]
+    if not others:
+        return "no other device is eligible"
+    if device in workload.doubtful:
+        return f"in doubt: {workload.doubtful[device]}"
+    own = problem.seconds[row, chosen]
+    if own != own:
+        return "by memory and rules alone: its speed isn't known"
+    known = [one for one in problem.seconds[row, others] if one == one]
+    if all(own <= one for one in known):
+        return "fastest there" if known else "the only one whose speed is known"
+    return "another is faster, and has more to do"

@@ -1,0 +1,77 @@
+"""The commands of `python -m hardware` that say what devices can do, and which one fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hardware.hardware_commands import OUTPUT, SECONDS, as_json, deliver, formats
+
+if TYPE_CHECKING:
+    from hardware.detect import HardwareInfo
+    from hwcompat.plugins.stress.stress_result import StressRun
+
+
+@click.command("capabilities", short_help="Print each device's memory and speed, with sources.")
+@formats("table", "json")
+@OUTPUT
+def capabilities_command(format_: str, output: Path | None) -> int:
+    """Print each device's memory and speed, with the source of every figure or the reason why there is none.
+
+    \b
+    Examples:
+      python -m hardware capabilities
+      python -m hardware capabilities --format json
+    """
+    from hwcompat.plugins.placement.adapter import HardwareAdapter
+    from hwcompat.plugins.placement.placement_text import capabilities_text, device_dict
+
+    devices = HardwareAdapter(enable_hal=True).discover_devices()
+    deliver(
+        as_json([device_dict(one) for one in devices]) if format_ == "json" else capabilities_text(devices), output
+    )
+    return 0
+
+
+@click.command("fit", short_help="Name the best device with at least this much memory and speed.")
+@click.option("--memory-gb", type=SECONDS, default=0.0, show_default=True, help="Free memory, in 2^30 bytes.")
+@click.option("--tflops", type=SECONDS, default=0.0, show_default=True, help="Speed; 0 asks for none.")
+@click.option("--precision", default="float32", show_default=True, help="Of the speed.")
+@click.option(
+    "--vendor", "vendors", multiple=True, help="Preferred vendor, not a filter. Repeatable, most preferred first."
+)
+@formats("table", "json")
+@OUTPUT
+def fit_command(
+    memory_gb: float, tflops: float, precision: str, vendors: tuple[str, ...], format_: str, output: Path | None
+) -> int:
+    """Name the best device with at least this much memory and speed, and say why each of the others was not chosen.
+
+    \b
+    Examples:
+      python -m hardware fit --memory-gb 10 --tflops 5
+      python -m hardware fit --memory-gb 40 --vendor nvidia --vendor amd
+
+    \b
+    Exit codes: 0 one fits, 1 none does.
+    """
+    from hwcompat.plugins.placement.adapter import HardwareAdapter
+    from hwcompat.plugins.placement.placement_text import choice_dict, choice_text
+
+    adapter = HardwareAdapter(enable_hal=True)
+    found = adapter.get_optimal_device_hal(memory_gb, tflops, vendors, precision=precision)
+    deliver(as_json(choice_dict(found)) if format_ == "json" else choice_text(found), output)
+    return int(not found)
+
+
+def keep_rates_of(run: StressRun, inventory: HardwareInfo) -> int:
+    """Keep what a stress run measured of real devices, for placement; returns of how many."""
+    from .kept_rates import keep_rates
+    from .placement_device import known_devices
+
+    return len(keep_rates(run, known_devices(inventory)))
+
+
+COMMANDS = (capabilities_command, fit_command)

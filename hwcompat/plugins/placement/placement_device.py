@@ -1,0 +1,257 @@
+"""`Device`: one place that work can be put on, with what is known of it, and the devices of machines.
+
+A figure is never invented: it has a source, or it is `None` and has a reason. Sources are the inventory, drivers,
+stress runs that were kept, and tables; what was measured goes before what a maker's table says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hardware.backends.factory import backend_class, built_in_targets
+from hardware.errors import UsageError, echo
+from hardware.inventory_file import read_inventory
+from hwcompat.plugins.stress.limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
+from hwcompat.plugins.stress.stress_result import Figure as Figure
+
+from .kept_rates import measured
+
+if TYPE_CHECKING:
+    from hardware.detect import HardwareInfo
+    from hardware.inventory.vendors.vendor import AcceleratorInfo
+
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
+
+RAM, MAIN_MEMORY = "ram", "main memory"
+"""What stress calls the host's memory."""
+
+Free = Callable[["AcceleratorInfo"], int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One device of one machine.
+
+    `name` is its own among all that are looked at (`cuda:0`; `lab1/cuda:0` where there are several machines),
+    `target` what a cell calls it (`cuda`). Memory is in bytes, `tflops` by precision (`float32`), `bandwidth_gbps` in
+    10^9 bytes a second.
+    """
+
+    name: str
+    target: str
+    vendor: str = ""
+    device_name: str = ""
+    memory_total: Figure = field(default_factory=Figure)
+    memory_free: Figure = field(default_factory=Figure)
+    tflops: Mapping[str, Figure] = field(default_factory=dict)
+    bandwidth_gbps: Figure = field(default_factory=Figure)
+    unusable: str = ""
+    """Why no model can run there as things are; empty where one may (only a probe says that one does)."""
+
+    @property
+    def selector(self) -> str:
+        """What selects it on its machine: `cuda:1` of `lab1/cuda:1`, and `cpu` for every rank on a processor."""
+        return self.target if self.target == "cpu" else self.name.rpartition("/")[2]
+
+    @property
+    def room(self) -> int | None:
+        """Bytes that can be had there: what is free where that is known, else all of it; None if neither is."""
+        known = (one.value for one in (self.memory_free, self.memory_total) if one.value is not None)
+        return next((int(value) for value in known), None)
+
+    @property
+    def memory_gb(self) -> float | None:
+        """All of its memory, in 2^30 bytes."""
+        return None if self.memory_total.value is None else round(self.memory_total.value / 2**30, 2)
+
+    @property
+    def free_memory_gb(self) -> float | None:
+        """What is free of it, in 2^30 bytes."""
+        return None if self.memory_free.value is None else round(self.memory_free.value / 2**30, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementMachine:
+    """One machine: its label (empty where it is the only one), its inventory, and its devices."""
+
+    label: str
+    inventory: HardwareInfo
+    devices: tuple[Device, ...]
+
+
+def machines_of(here: HardwareInfo, files: Sequence[Path]) -> tuple[PlacementMachine, ...]:
+    """This machine where no files were named; else those whose inventories the files hold, named after the files.
+
+    Raises `UsageError` for two files of one name, `BrokenInput` for one that holds no inventory.
+    """
+    if not files:
+        return (PlacementMachine(label="", inventory=here, devices=devices_of(here, free=free_now)),)
+    found: dict[str, PlacementMachine] = {}
+    for path in files:
+        label = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem)[:40] or "machine"
+        if label in found:
+            raise UsageError(f"{echo(label)} is the name of two machines", fix="Rename one of the files.")
+        inventory = read_inventory(path)
+        found[label] = PlacementMachine(label=label, inventory=inventory, devices=devices_of(inventory, label=label))
+    return tuple(found.values())
+
+
+def free_now(device: AcceleratorInfo) -> int | None:
+    """Bytes that are free on a device of this machine, as its driver says; None where it doesn't tell."""
+    from hardware.inventory.vendors import get_all_accelerator_backends
+
+    for backend in get_all_accelerator_backends():
+        if device.vendor == backend.VENDOR_NAME and device.index is not None:
+            usage = backend.get_memory_usage(device.index)
+            return None if usage is None else usage["free"]
+    return None
+
+
+def devices_of(inventory: HardwareInfo, *, free: Free | None = None, label: str = "") -> tuple[Device, ...]:
+    """The processor and each accelerator that a driver or the bus shows, in the inventory's order.
+
+    `free` asks what is free on an accelerator, and is left out for a machine that isn't this one; `label` names a
+    machine where several are looked at (`lab1/cuda:0`). Devices that no target of ours reaches are among them, with
+    the reason in `unusable`.
+    """
+    found = [_processor(inventory, here=free is not None)]
+    found += [_accelerator(inventory, *named, free) for named in _named(inventory)]
+    return tuple(replace(one, name=f"{label}/{one.name}") if label else one for one in found)
+
+
+def accelerators_of(inventory: HardwareInfo, machine: str = "") -> tuple[Device, ...]:
+    """The accelerators that a driver lists; `machine` stands in front of their names where there are several.
+
+    Whether this torch can use one isn't asked: a plan may be for other machines. What no target reaches is among
+    them, so that a plan can say why it doesn't fit.
+    """
+    _, *accelerators = devices_of(inventory, label=machine)
+    pairs = zip(accelerators, inventory.accelerators, strict=True)
+    return tuple(device for device, listed in pairs if listed.index is not None)
+
+
+def processor_ranks(inventory: HardwareInfo, ranks: int) -> tuple[Device, ...]:
+    """`ranks` processes on the one processor of a machine, each with its share of the memory."""
+    processor = _processor(inventory, here=False)
+    if ranks == 1:
+        return (processor,)
+    share = processor.memory_total
+    if share.value is not None:
+        share = Figure(value=share.value // ranks, source=f"1/{ranks} of {share.source}")
+    return tuple(replace(processor, name=f"{processor.name}/{rank}", memory_total=share) for rank in range(ranks))
+
+
+def known_devices(inventory: HardwareInfo) -> dict[str, tuple[str, str]]:
+    """Model and driver version of what stress loads, by its name there (`cuda:0`, `cpu`, `ram`)."""
+    found = {"cpu": (inventory.cpu.model, ""), RAM: (MAIN_MEMORY, "")}
+    for one, target, name in _named(inventory):
+        if target and one.index is not None:
+            found[name] = (one.model, one.driver_version or "")
+    return found
+
+
+def _named(inventory: HardwareInfo) -> Iterator[tuple[AcceleratorInfo, str, str]]:
+    """Each accelerator with the target that reaches it (empty where none does) and its name."""
+    numbers: dict[str, int] = {}
+    for one in inventory.accelerators:
+        target = next((name for name in built_in_targets() if _reaches(name, one)), "")
+        number = one.index if one.index is not None else numbers.get(target, 0)
+        numbers[target] = number + 1
+        yield one, target, f"{target or f'{one.vendor.lower()}-{one.device_type}'}:{number}"
+
+
+def _reaches(target: str, accelerator: AcceleratorInfo) -> bool:
+    backend = backend_class(target)
+    is_own = bool(backend.VENDOR) and accelerator.vendor == backend.VENDOR
+    return is_own and accelerator.device_type in backend.VENDOR_DEVICES
+
+
+def _processor(inventory: HardwareInfo, *, here: bool) -> Device:
+    memory, cpu = inventory.memory, inventory.cpu
+    rates, _ = _measured(inventory, "cpu", cpu.model, here=here)
+    _, bandwidth = _measured(inventory, RAM, MAIN_MEMORY, here=here)
+    available = memory.available_bytes
+    if available is not None and memory.cgroup_limit_bytes is not None:
+        available = min(available, memory.cgroup_limit_bytes - (memory.cgroup_used_bytes or 0))
+    return Device(
+        name="cpu",
+        target="cpu",
+        vendor=cpu.vendor,
+        device_name=cpu.model,
+        memory_total=_bytes(memory.usable_bytes, "the system, and its control group's limit", memory.reason),
+        memory_free=_bytes(available, "the system, now", memory.reason) if here else _not_here(),
+        tflops={name: _first(rates[name], processor_limit(cpu, name)) for name in PRECISIONS},
+        bandwidth_gbps=_first(bandwidth, memory_limit(memory)),
+        unusable=_unusable(inventory, "cpu"),
+    )
+
+
+def _accelerator(
+    inventory: HardwareInfo, accelerator: AcceleratorInfo, target: str, name: str, free: Free | None
+) -> Device:
+    model, driver = accelerator.model, accelerator.driver_version or ""
+    rates, bandwidth = _measured(inventory, name, model, driver, here=free is not None)
+    usable = accelerator.extra_info.get("usable_memory_bytes")
+    total = usable if isinstance(usable, int) else accelerator.memory_bytes
+    if accelerator.memory_type == "unified" and inventory.memory.usable_bytes is not None:
+        total = min(total or inventory.memory.usable_bytes, inventory.memory.usable_bytes)
+    silent = f"neither driver nor bus reports the memory of {model}"
+    unasked = "its driver doesn't report how much of its memory is free"
+    hidden = accelerator.extra_info.get("hidden_by")
+    seen = "" if accelerator.seen_by != "bus" else "only the bus shows it: no driver lists it"
+    return Device(
+        name=name,
+        target=target,
+        vendor=accelerator.vendor,
+        device_name=model,
+        memory_total=_bytes(total, "its driver", silent),
+        memory_free=_bytes(free(accelerator), "its driver, now", unasked) if free is not None else _not_here(),
+        tflops={each: _first(rates[each], _table(accelerator, each)) for each in PRECISIONS},
+        bandwidth_gbps=_first(bandwidth, accelerator_bandwidth(model, accelerator)),
+        unusable=seen or (f"{hidden} hides it" if hidden else "") or _unusable(inventory, target),
+    )
+
+
+def _measured(
+    inventory: HardwareInfo, name: str, model: str, driver: str = "", *, here: bool
+) -> tuple[Mapping[str, Figure], Figure]:
+    if not here:
+        return defaultdict(Figure), Figure()
+    return measured(name, model, torch=inventory.torch.version or "", driver=driver)
+
+
+def _table(accelerator: AcceleratorInfo, precision: str) -> Figure:
+    if accelerator.simulated:
+        return Figure(reason="a simulated device has no limit of its own")
+    return accelerator_limit(accelerator.model, precision)
+
+
+def _unusable(inventory: HardwareInfo, target: str) -> str:
+    from hardware.detect import targets
+
+    if not target:
+        return "no target here reaches it"
+    status = next((one for one in targets(inventory) if one.target == target), None)
+    return "" if status is None or status.expected else status.reason
+
+
+def _bytes(value: int | None, source: str, reason: str) -> Figure:
+    return Figure(reason=reason) if value is None else Figure(value=float(value), source=source)
+
+
+def _not_here() -> Figure:
+    return Figure(reason="only the machine itself tells what is free now")
+
+
+def _first(kept: Figure, table: Figure) -> Figure:
+    """What was measured, else what the table says; where neither does, both reasons."""
+    if kept.value is not None:
+        return kept
+    if table.value is not None:
+        return Figure(value=table.value, source=table.source, reason=kept.reason)
+    return Figure(reason="; ".join(filter(None, (kept.reason, table.reason))))

@@ -1,0 +1,272 @@
+"""One load: it waits for room, builds, measures what came, and gives it to all who waited."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections import Counter
+from contextvars import ContextVar
+
+from hardware.errors import BackendUnavailable, OutOfMemory, WouldDeadlock, is_out_of_memory
+from hardware.plain_text import one_line
+
+from .account import Account, Entry, PoolLoad
+from .device_memory import allocated_bytes, resident_bytes
+from .pool_models import names_on
+from .pool_state import PoolState
+from .resource_sizes import Size, size_of
+
+_LOOKED_AGAIN_S = 1.0
+_OUTSIDERS_LOOKED_AGAIN_S = 0.05
+"""How often a load without room looks again: nobody tells when the last reference without a lease is dropped."""
+_LONGEST_MESSAGE = 500
+
+_under_way: ContextVar[frozenset[int]] = ContextVar("_under_way", default=frozenset())
+"""The loads whose constructors this code runs for."""
+
+
+def acquire(state: PoolState, load: PoolLoad) -> Entry:
+    """The resource with a lease for this thread; loaded by this thread, or by the one that does already.
+
+    Raises what the constructor raised, to all who waited for it; `OutOfMemory` and `WouldDeadlock`.
+    """
+    me = threading.get_ident()
+    account = state.account(load.key.device)
+    with state.lock:
+        entry = state.entries.get(load.key)
+        if entry is not None:
+            state.counts["hits"] += 1
+            state.lease(entry, Counter({me: 1}))
+            return entry
+        other = state.loads.get(load.key)
+        if other is not None:
+            state.counts["waits"] += 1
+            return _awaited(state, other, me)
+        state.counts["misses"] += 1
+        known = state.sizes.get(load.key)
+        load.number, load.owner, load.own = next(state.numbers), me, _under_way.get()
+        load.measured = known is not None
+        load.expected = load.claimed if known is None else known
+        state.loads[load.key] = load
+    try:
+        state.tend(account)
+        with state.lock:
+            _admit(state, load, account)
+        entry = _built_or_retried(state, load, account)
+        accounts = [state.account(device) for device in entry.size.bytes_by_device]
+        with state.lock:
+            _arrived(state, load, entry)
+    except BaseException as error:
+        _failed(state, load, error)
+        raise
+    for one in accounts:
+        state.tend(one)
+    return entry
+
+
+def _awaited(state: PoolState, load: PoolLoad, me: int) -> Entry:
+    """What another thread's load brings, with the lease that this thread got when the load ended."""
+    by_itself = load.number in _under_way.get()
+    load.waiting[me] += 1
+    try:
+        while not load.is_done:
+            if by_itself or not state.waits.can_end(me, {load.owner}):
+                raise WouldDeadlock(
+                    f"{load.key} can't be waited for",
+                    why="it is asked for while it is being loaded, by its own constructor"
+                    if by_itself
+                    else "the thread that loads it waits for what this one loads or has a lease on",
+                    fix="Ask for what a constructor needs before its load, or release leases first.",
+                )
+            with state.waits.waiting(me, lambda: set() if load.is_done else {load.owner}):
+                state.changed.wait(_LOOKED_AGAIN_S)
+    except BaseException:
+        if load.entry is None:
+            load.waiting -= Counter({me: 1})
+        else:
+            state.end_lease(load.entry, me)
+        raise
+    if load.entry is None:
+        assert load.error is not None
+        raise load.error
+    return load.entry
+
+
+# Admission
+
+
+def _admit(state: PoolState, load: PoolLoad, account: Account) -> None:
+    """Return when the load may start, with its bytes set aside. What is idle goes for it, the least recently used
+    first."""
+    deadline: float | None = None
+    thorough = False
+    while True:
+        if account.is_turn_of(load):
+            state.make_room(account, load.reserved, thorough=thorough)
+        if account.may_start(load):
+            break
+        at = state.now()
+        if deadline is None or state.loads_beside(account, load):
+            deadline = at + state.wait_s
+        if _wait_for_room(state, load, account, deadline):
+            continue
+        if not thorough:  # what refers to itself in a circle may go still
+            thorough = True
+        elif load.own:  # a part of another load, which has room or was the one beyond the budget
+            state.counts["nested_beyond_budget"] += 1
+            break
+        else:
+            state.counts["refused"] += 1
+            raise _no_room(state, load, account, waited=at >= deadline)
+    account.start(load)
+
+
+def _wait_for_room(state: PoolState, load: PoolLoad, account: Account, deadline: float) -> bool:
+    """Wait until something changed; false where nobody can make room, or nobody did in time."""
+
+    def blockers() -> set[int]:
+        return state.blockers(account, load)
+
+    left = deadline - state.now()
+    has_outsiders = bool(account.lingering) or any(entry.is_idle for entry in state.entries.values())
+    outside = has_outsiders and account.is_turn_of(load)
+    may_end = state.waits.can_end(load.owner, blockers()) or (outside and threading.active_count() > 1)
+    if not may_end or left <= 0:
+        return False
+    state.counts["waits_for_room"] += 1
+    with state.waits.waiting(load.owner, blockers):
+        state.changed.wait(min(left, _OUTSIDERS_LOOKED_AGAIN_S if outside else _LOOKED_AGAIN_S))
+    return True
+
+
+def _no_room(state: PoolState, load: PoolLoad, account: Account, *, waited: bool) -> OutOfMemory:
+    entries = state.all_on(account.device)
+    leased = sum(not one.is_idle for one in entries)
+    why = (
+        f"{account.fullness()}: {leased} of {len(entries)} resources have leases, and the others are still referred "
+        "to"
+    )
+    if waited:
+        why += f"; none was released in {state.wait_s:g} s"
+    return OutOfMemory(
+        f"there is no room for {load.key}",
+        why=why,
+        fix="Release leases and drop references to what isn't needed, use fewer models at a time, or give the pool "
+        f"a larger budget (ResourcePool(budgets={{'{account.device}': BYTES}})).",
+    )
+
+
+# Building
+
+
+def _built_or_retried(state: PoolState, load: PoolLoad, account: Account) -> Entry:
+    """Build; where memory runs out, let everything idle go and try once more."""
+    try:
+        return _built(state, load)
+    except Exception as error:
+        if isinstance(error, OutOfMemory) or not is_out_of_memory(error):
+            raise
+    with state.lock:
+        state.counts["out_of_memory"] += 1
+        gone = state.release(state.idle_on(account.device))
+    try:
+        return _built(state, load)
+    except Exception as error:
+        if isinstance(error, OutOfMemory) or not is_out_of_memory(error):
+            raise
+        traceback.clear_frames(error.__traceback__)  # what was built halfway hangs on them
+        with state.lock:
+            full = account.fullness()
+        raise OutOfMemory(
+            f"memory ran out while {load.key} was loaded, and again after {gone} idle resources were released",
+            why=f"{one_line(f'{type(error).__name__}: {error}', longest=_LONGEST_MESSAGE)}; {full}",
+            fix="Use a smaller model or half precision, release what has leases, close other programs that use the "
+            "device, or name another device.",
+        ) from error
+
+
+def _built(state: PoolState, load: PoolLoad) -> Entry:
+    device = load.key.device
+    with state.lock:
+        state.counts["builds"] += 1
+        serial = state.counts["builds"]
+        alone = sum(len(one.loads) for one in state.accounts.values()) == 1
+    resident, allocated, began = resident_bytes(), allocated_bytes(device), state.now()
+    token = _under_way.set(load.own | {load.number})
+    try:
+        resource = load.build()
+    finally:
+        _under_way.reset(token)
+    seconds = state.now() - began
+    with state.lock:
+        alone = alone and serial == state.counts["builds"]
+    # If others were loaded meanwhile, the changes aren't this one's.
+    resident_change = _change(resident, resident_bytes()) if alone else None
+    allocator_change = _change(allocated, allocated_bytes(device)) if alone else None
+    size = size_of(resource, device, names_on(device).name_of, load.claimed)
+    if size.measured_by == "tensors":
+        size = size.at_least(device, allocator_change)
+    elif size.measured_by == "nothing" and load.key.kind == "model":
+        told = allocator_change if allocator_change is not None else resident_change if device == "cpu" else None
+        if told is not None and told > 0:
+            size = Size(bytes_by_device={device: told}, measured_by="process")
+    if load.key.kind == "model" and size.parts and not size.bytes_by_device.get(device):
+        raise BackendUnavailable(
+            f"{load.key} isn't there",
+            why=f"what its constructor gave lies on {', '.join(sorted(size.bytes_by_device))}",
+            fix="Have the constructor take `device` and use it, or give a module whose `to` moves it.",
+        )
+    return Entry(
+        key=load.key,
+        resource=resource,
+        size=size,
+        loaded_at=state.now(),
+        last_used=state.now(),
+        load_seconds=seconds,
+        resident_change=resident_change,
+        allocator_change=allocator_change,
+    )
+
+
+def _change(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
+
+
+# Its end
+
+
+def _arrived(state: PoolState, load: PoolLoad, entry: Entry) -> None:
+    _end(state, load)
+    for device, count in entry.size.bytes_by_device.items():
+        state.accounts[device].add(count)
+    measured = entry.size.bytes_by_device.get(load.key.device, 0)
+    if load.expected is not None and measured > load.expected:
+        state.counts["underestimated"] += 1
+    state.sizes[load.key] = measured
+    entry.dismissed = load.dismissed
+    if load.dismissed:
+        state.outgoing.add(entry)
+    else:
+        state.entries[load.key] = entry
+    state.counts["loads"] += 1
+    load.entry = entry
+    state.lease(entry, load.waiting + Counter({load.owner: 1}))
+
+
+def _failed(state: PoolState, load: PoolLoad, error: BaseException) -> None:
+    what = one_line(f"{type(error).__name__}: {error}", longest=_LONGEST_MESSAGE)
+    kind = "out_of_memory" if isinstance(error, OutOfMemory) or is_out_of_memory(error) else ""
+    with state.lock:
+        load.error = error
+        state.counts["failures"] += 1
+        text = f"{load.key} wasn't loaded: {what}"
+        state.remember("failed_load", load.key.device, text, key=load.key, error=what, error_type=kind)
+        _end(state, load)
+
+
+def _end(state: PoolState, load: PoolLoad) -> None:
+    state.accounts[load.key.device].loads.discard(load)
+    load.is_done = True
+    if state.loads.get(load.key) is load:
+        del state.loads[load.key]
+    state.changed.notify_all()

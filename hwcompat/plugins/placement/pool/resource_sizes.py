@@ -1,0 +1,146 @@
+"""How many bytes a resource holds on each device, counted by its storages, and whether they are given back."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+_DEEPEST = 4
+"""How far attributes, lists and mappings are followed from a resource to its tensors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizePart:
+    """One piece of memory of a resource. `is_alive` says whether anybody still holds it."""
+
+    device: str
+    bytes: int
+    is_alive: Callable[[], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Bytes by device. `measured_by` is `tensors` (each storage once, arrays among them), `declared` (the caller's
+    figure), `process` (what the process grew by while nothing else was loaded) or `nothing`."""
+
+    bytes_by_device: Mapping[str, int]
+    measured_by: str
+    parts: tuple[SizePart, ...] = ()
+
+    def at_least(self, device: str, bytes: int | None) -> Size:
+        """The same with no fewer than `bytes` on `device`, where that is known."""
+        if bytes is None or bytes <= self.bytes_by_device.get(device, 0):
+            return self
+        return replace(self, bytes_by_device={**self.bytes_by_device, device: bytes})
+
+
+def size_of(resource: object, device: str, name_of: Callable[[Any], str], declared: int | None = None) -> Size:
+    """What a resource holds. `device` is where a figure counts that isn't a tensor's, `name_of` gives the pool's name
+    of a torch device."""
+    # Each storage once, however many tensors share it.
+    tensors = _below(resource, _DEEPEST, set())
+    parts = {identity: part for one in tensors for part, identity in _storages(one, name_of)}
+    if parts:
+        found: Counter[str] = Counter()
+        for part in parts.values():
+            found[part.device] += part.bytes
+        return Size(bytes_by_device=dict(found), measured_by="tensors", parts=tuple(parts.values()))
+    if declared is not None:
+        return Size(bytes_by_device={device: declared}, measured_by="declared")
+    return Size(bytes_by_device={device: 0}, measured_by="nothing")
+
+
+def whole(resource: object, size: Size) -> tuple[SizePart, ...]:
+    """The resource itself as the pieces that it holds, for one of which nothing else is known."""
+    if size.parts or weak(resource) is None:
+        return size.parts
+    return tuple(_weakly_held(resource, device, count) for device, count in size.bytes_by_device.items())
+
+
+def weak(resource: object) -> weakref.ref[Any] | None:
+    """A weak reference; `None` for what there can be none of (numbers, texts, plain lists and mappings)."""
+    try:
+        return weakref.ref(resource)
+    except TypeError:
+        return None
+
+
+def _below(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
+    """Tensors and arrays that a resource holds. Looks at attributes, never calls anything of the resource's own but
+    what torch gives every module."""
+    if id(resource) in met:
+        return
+    met.add(id(resource))
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(resource, torch.nn.Module):
+        yield from resource.parameters()
+        yield from resource.buffers()
+    elif (torch is not None and isinstance(resource, torch.Tensor)) or (
+        numpy is not None and isinstance(resource, numpy.ndarray)
+    ):
+        yield resource
+    elif depth and not isinstance(resource, str | bytes | int | float | type | None):
+        for value in _inside(resource):
+            yield from _below(value, depth - 1, met)
+
+
+def _inside(resource: object) -> list[object]:
+    if isinstance(resource, Mapping):
+        return list(resource.values())
+    if isinstance(resource, list | tuple | set | frozenset):
+        return list(resource)
+    attributes = getattr(resource, "__dict__", None)
+    return list(attributes.values()) if isinstance(attributes, dict) and not callable(resource) else []
+
+
+def _storages(one: Any, name_of: Callable[[Any], str]) -> Iterator[tuple[SizePart, tuple[str, int]]]:
+    if type(one).__module__.partition(".")[0] == "numpy":
+        while isinstance(one.base, type(one)):
+            one = one.base
+        yield _weakly_held(one, "cpu", one.nbytes), ("array", id(one))
+        return
+    if one.device.type == "meta":
+        return
+    inner = _inner_tensors(one)
+    if inner:
+        for tensor in inner:
+            yield from _storages(tensor, name_of)
+        return
+    device = name_of(one.device)
+    try:
+        storage = one.untyped_storage()
+    except (RuntimeError, NotImplementedError):  # a layout without one
+        yield _weakly_held(one, device, one.numel() * one.element_size()), ("tensor", id(one))
+        return
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    reference = StorageWeakRef(storage)
+    part = SizePart(device=device, bytes=storage.nbytes(), is_alive=lambda: not reference.expired())
+    yield part, ("storage", storage._cdata)
+
+
+def _weakly_held(one: Any, device: str, count: int) -> SizePart:
+    reference = weakref.ref(one)
+    return SizePart(device=device, bytes=count, is_alive=lambda: reference() is not None)
+
+
+def _inner_tensors(tensor: Any) -> list[Any]:
+    """What a tensor is made of, where it only wraps others (a quantised one: whole numbers and scales; a sparse one:
+    places and values)."""
+    import torch
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if not is_traceable_wrapper_subclass(tensor):
+        return []
+    names, _ = tensor.__tensor_flatten__()
+    return [getattr(tensor, name) for name in names]

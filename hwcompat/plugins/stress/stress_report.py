@@ -1,0 +1,190 @@
+"""What a stress run measured, read back from its file: the rows that text, Markdown and the page show alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import BrokenInput, echo
+from hardware.plain_text import columns, folded, one_line, size_text
+from hardware.safe_read import read_json, reason_of
+from reports.text import markdown, markdown_table
+
+SCHEMA = Path(__file__).parents[3] / "hardware" / "schemas" / "stress.json"
+
+NOTHING = "–"
+_LARGEST = 64 * 1024 * 1024
+_OWN_SHARE = 0.9
+_HEADINGS = (
+    *("target", "device", "sustained", "of limit", "evenness", "temperature", "power", "throttled", "remark"),
+)
+
+Run = Mapping[str, Any]
+Device = Mapping[str, Any]
+
+
+def load_stress(path: Path) -> Run:
+    """The run in a file that `python -m hardware stress --format json` wrote. Raises `BrokenInput`."""
+    import jsonschema
+
+    fix = "Write one with: python -m hardware stress cpu ram --format json --output FILE"
+    try:
+        data: Run = read_json(path, longest=_LARGEST)
+    except OSError as error:
+        raise BrokenInput(f"can't read {echo(str(path))}", why=reason_of(error), fix=fix) from error
+    except ValueError as error:
+        raise BrokenInput(f"{echo(str(path))} is no JSON", why=reason_of(error), fix=fix) from error
+    schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    for wrong in schema.iter_errors(data):
+        raise BrokenInput(f"{echo(str(path))} holds no stress run", why=one_line(wrong.message[:200]), fix=fix)
+    return data
+
+
+def stress_markdown(run: Run) -> str:
+    """A table of devices; it ends in a newline."""
+    rows = [[markdown(cell) for cell in summary(one)] for one in run["results"]]
+    return f"# Stress run of {markdown(str(run['started_at']))}\n\n{markdown_table(_HEADINGS, rows)}\n"
+
+
+def stress_text(run: Run) -> str:
+    """The run for a terminal of 80 columns; it ends in a newline."""
+    return "".join(f"{line}\n" for device in run["results"] for line in (*_text_of(device), ""))
+
+
+def _text_of(device: Device) -> Iterator[str]:
+    title = f"{device['target']}: {device['device_name']}" if device["device_name"] else device["target"]
+    yield from folded("", title)
+    yield "-" * min(len(title), 80)
+    if (said := remark(device)) != NOTHING:
+        yield from folded("  Remark: ", said, indent=4)
+    if device["ending"] != "measured":
+        return
+    for label, text in facts(device):
+        yield from folded(f"  {label + ':':<13} ", text)
+    yield ""
+    rows = rates(device)
+    shown = [(f"  {name}", *figures, why) for name, *figures, why, _ in rows]
+    yield from columns(("  load", "size", "rate", "of limit", ""), shown, right=(1, 2, 3))
+    yield ""
+    limits: dict[str, list[str]] = {}
+    for name, _, rate, _, _, limit in rows:
+        if rate != NOTHING:
+            limits.setdefault(limit, []).append(name)
+    for limit, names in limits.items():
+        yield from folded("  Limit ", f"of {', '.join(names)}: {limit}", indent=4)
+
+
+def summary(device: Device) -> tuple[str, ...]:
+    """A device's row: target, name, rate, share of the limit, evenness, temperature, power, throttling, remark."""
+    return (
+        device["target"],
+        device["device_name"] or NOTHING,
+        _sustained_rate(device) if device["ending"] == "measured" else NOTHING,
+        _percent(_sustained_fraction(device)),
+        _evenness(device),
+        _span(device["temperature_c"], "°C"),
+        _span(device["power_w"], "W"),
+        _throttling(device),
+        remark(device),
+    )
+
+
+def facts(device: Device) -> list[tuple[str, str]]:
+    """What a device that was measured did under load, as label and text; why it doesn't tell what it doesn't."""
+    reasons = device["telemetry_reasons"]
+
+    def unknown(name: str) -> str:
+        return f"unknown: {reasons.get(name) or reasons.get('all') or 'the device does not report it'}"
+
+    load = f"over {device['duration_s']:g} s after {device['warmup_s']:g} s of warm-up"
+    found = [
+        ("Sustained", f"{_sustained_rate(device)} {load}; every piece was checked and right"),
+        ("Stability", _evenness(device)),
+        ("Temperature", _span(device["temperature_c"], "°C", unknown("temperature_c"))),
+        ("Power", _span(device["power_w"], "W", unknown("power_w"))),
+        ("Throttled", _throttling(device, unknown("throttle_reasons"))),
+    ]
+    efficiency = device["gflops_per_watt"]
+    return found if efficiency is None else [*found, ("Efficiency", f"{efficiency:g} GFLOPS/W")]
+
+
+def rates(device: Device) -> list[tuple[str, ...]]:
+    """A row for each precision and kernel: its name, size, rate, share of the limit, why it has no rate or what to
+    know of it, and who says what the limit is."""
+    loads = [
+        (one["precision"], f"{one['size']} × {one['size']}" if one["size"] else "", rate_text(one["tflops"]), one)
+        for one in device["rates"]
+    ] + [
+        (one["kernel"], size_text(one["array_bytes"], NOTHING), _gigabytes(one["gbps"]), one)
+        for one in device["bandwidths"]
+    ]
+    return [(*said, _percent(one["limit_fraction"]), one["reason"], _source(one["limit"])) for *said, one in loads]
+
+
+def _source(limit: Mapping[str, str]) -> str:
+    return limit["source"] or f"unknown: {limit['reason']}"
+
+
+def rate_text(tflops: float | None) -> str:
+    """TFLOPS, or GFLOPS below one of them; a dash where there is none."""
+    if tflops is None:
+        return NOTHING
+    return f"{tflops:.4g} TFLOPS" if tflops >= 1 else f"{tflops * 1000:.4g} GFLOPS"
+
+
+def _gigabytes(gbps: float | None) -> str:
+    return NOTHING if gbps is None else f"{gbps:.4g} GB/s"
+
+
+def _sustained_rate(device: Device) -> str:
+    rate = _gigabytes(device["bandwidth_gbps"]) if device["tflops"] is None else rate_text(device["tflops"])
+    return f"{rate} in {device['sustained']}"
+
+
+def _sustained_fraction(device: Device) -> float | None:
+    for one in (*device["rates"], *device["bandwidths"]):
+        if device["sustained"] in (one.get("precision"), one.get("kernel")):
+            fraction: float | None = one["limit_fraction"]
+            return fraction
+    return None
+
+
+def _percent(fraction: float | None) -> str:
+    return NOTHING if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def _evenness(device: Device) -> str:
+    """How much the rate varied and sagged."""
+    found = device["stability"]
+    if found is None or found["coefficient_of_variation"] is None:
+        return NOTHING
+    varies = f"varies by {100 * found['coefficient_of_variation']:.1f} % (standard deviation over mean)"
+    if (sag := found["sag"]) is None:
+        return varies
+    return f"{varies}, last quarter {abs(100 * sag):.1f} % {'below' if sag >= 0 else 'above'} the first"
+
+
+def _span(found: Mapping[str, float] | None, unit: str, missing: str = NOTHING) -> str:
+    if found is None:
+        return missing
+    return f"{found['least']:g} to {found['most']:g} {unit}, {found['mean']:g} {unit} on average"
+
+
+def _throttling(device: Device, missing: str = NOTHING) -> str:
+    """What held the device down and in how many looks."""
+    if (told := device["throttled"]) is None:
+        return missing
+    return ", ".join(f"{name} in {100 * share:.0f} % of looks" for name, share in told.items()) or "no"
+
+
+def remark(device: Device) -> str:
+    """What to know of a device's figures; why there are none."""
+    said = [] if device["ending"] == "measured" else [f"{device['ending'].replace('_', ' ')}: {device['reason']}"]
+    if device["simulated"]:
+        said.append("simulated: proves plumbing, never speed")
+    share = device["processor_share"]
+    if share is not None and share < _OWN_SHARE:
+        said.append(f"the load got {100 * share:.0f} % of the processor: other programs compete for it")
+    return "; ".join(said) or NOTHING

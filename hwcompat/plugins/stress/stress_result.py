@@ -1,0 +1,178 @@
+"""What a stress run gives: plain values, in the shape of `schemas/stress.json`, and the statistics in them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+class StressEnding(StrEnum):
+    """How the load of a device ended. Only `measured` is good."""
+
+    MEASURED = "measured"
+    WRONG_RESULT = "wrong_result"
+    OFFLOADED = "offloaded"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A number and who says so (`source`), or `None` and why nobody does (`reason`)."""
+
+    value: float | None = None
+    source: str = ""
+    reason: str = ""
+
+    def fraction(self, rate: float | None) -> float | None:
+        """How much of a limit a rate is."""
+        return None if rate is None or not self.value else round(rate / self.value, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Matrix products in one precision. `size` is the width of the square matrices; `limit` is the most that the
+    hardware could do, in TFLOPS; `reason` says why there are none.
+
+    Every product that was looked at was right, or the device's ending isn't `measured`.
+    """
+
+    precision: str
+    tflops: float | None = None
+    size: int | None = None
+    products: int = 0
+    seconds: float = 0.0
+    limit: Figure = field(default_factory=Figure)
+    limit_fraction: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandwidth:
+    """Memory traffic of one kernel, as STREAM counts it: bytes read and written, 10^9 a second."""
+
+    kernel: str
+    gbps: float | None = None
+    array_bytes: int | None = None
+    passes: int = 0
+    seconds: float = 0.0
+    limit: Figure = field(default_factory=Figure)
+    limit_fraction: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stability:
+    """How even the sustained rate was over `slices` pieces of it.
+
+    `coefficient_of_variation` is standard deviation over mean. `sag` is how much less the last quarter did than the
+    first, as a share of the first: negative where it was faster.
+    """
+
+    slices: int
+    coefficient_of_variation: float | None
+    sag: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Least, mean and most of what was sampled under sustained load."""
+
+    least: float
+    mean: float
+    most: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilePoint:
+    """One look while the load ran. `rate` is TFLOPS, or 10^9 bytes a second for memory; `None` between pieces."""
+
+    elapsed_s: float
+    phase: str
+    rate: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    compute_percent: float | None = None
+    memory_used_bytes: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceResult:
+    """What one device did. `tflops` or `bandwidth_gbps` is the sustained rate, in what `sustained` names."""
+
+    target: str
+    ending: StressEnding
+    reason: str = ""
+    device_name: str = ""
+    simulated: bool = False
+    sustained: str = ""
+    tflops: float | None = None
+    bandwidth_gbps: float | None = None
+    warmup_s: float = 0.0
+    duration_s: float = 0.0
+    processor_share: float | None = None
+    """Of a load of the host: how much of the time of all usable threads it got while it was sustained. Less than 1
+    where other programs compete; the rate is then theirs too."""
+
+    rates: tuple[Rate, ...] = ()
+    bandwidths: tuple[Bandwidth, ...] = ()
+    stability: Stability | None = None
+    gflops_per_watt: float | None = None
+    temperature_c: Range | None = None
+    power_w: Range | None = None
+    throttled: Mapping[str, float] | None = None
+    """By reason, the share of looks under sustained load that showed it; `None` where the device doesn't tell."""
+
+    telemetry_reasons: Mapping[str, str] = field(default_factory=dict)
+    profile: tuple[ProfilePoint, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StressRun:
+    """One run over several devices. `results` are in the order in which the targets were named."""
+
+    started_at: str
+    host: Mapping[str, Any]
+    versions: Mapping[str, str]
+    interval_s: float
+    results: tuple[DeviceResult, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+
+
+def stability_of(rates: Sequence[float]) -> Stability:
+    """The evenness of rates in the order of time; `None` where there are too few to tell."""
+    mean = statistics.fmean(rates) if rates else 0.0
+    variation = round(statistics.stdev(rates) / mean, 4) if len(rates) > 1 and mean else None
+    quarter = len(rates) // 4
+    sag = None
+    if quarter:
+        first, last = statistics.fmean(rates[:quarter]), statistics.fmean(rates[-quarter:])
+        sag = round((first - last) / first, 4) if first else None
+    return Stability(slices=len(rates), coefficient_of_variation=variation, sag=sag)
+
+
+def range_of(values: Sequence[float | None]) -> Range | None:
+    """Least, mean and most of those that are known; `None` where none is."""
+    known = [one for one in values if one is not None]
+    if not known:
+        return None
+    return Range(least=min(known), mean=round(statistics.fmean(known), 2), most=max(known))
+
+
+def throttled_share(points: Sequence[ProfilePoint]) -> dict[str, float] | None:
+    """By reason, the share of points that show it; `None` where no point tells."""
+    told = [set(one.throttle_reasons) for one in points if one.throttle_reasons is not None]
+    if not told:
+        return None
+    names = sorted(set().union(*told))
+    return {name: round(sum(name in one for one in told) / len(told), 4) for name in names}

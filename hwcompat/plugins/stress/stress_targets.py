@@ -1,0 +1,101 @@
+"""Which devices a stress command names, which of them are here, and what runs beside what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hardware.backends.factory import aliases, backend_class, declarations_of, known_targets
+from hardware.backends.tpu import XLA_CPU
+from hardware.errors import UsageError, did_you_mean, echo
+from hardware.workers import environment_of
+
+from .stress_child import PJRT, RAM
+
+if TYPE_CHECKING:
+    from hardware.detect import HardwareInfo
+    from hardware.expected_targets import TargetStatus
+
+ALL = "all"
+XLA_ON_HOST = f"{PJRT}:{XLA_CPU}"
+_HOST = ("cpu", RAM, XLA_ON_HOST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """One device to load, or the `reason` why it is skipped. `named` says that it was asked for by name."""
+
+    target: str
+    named: bool
+    reason: str = ""
+
+
+def is_on_host(target: str) -> bool:
+    """Whether a load is on the host: these run one after the other, accelerators all at once."""
+    return target in _HOST or declarations_of(target).SIMULATED
+
+
+def loadable_targets() -> tuple[str, ...]:
+    """Names of the targets that have a load: main memory, those that torch reaches, and what JAX reaches."""
+    from hardware.backends._torch import TorchBackend
+
+    of_torch = (name for name in known_targets() if issubclass(backend_class(name), TorchBackend))
+    return (RAM, *sorted((*of_torch, PJRT)))
+
+
+def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chosen, ...]:
+    """A device for each name, all of a target's devices where no index was given, each once.
+
+    Raises `UsageError` for what isn't known or has no load.
+    """
+    from hardware.detect import targets
+
+    statuses = {status.target: status for status in targets(inventory)}
+    known = loadable_targets()
+    found: dict[str, Chosen] = {}
+    for name in names:
+        text = name.strip().lower()
+        base, _, index = text.partition(":")
+        base = aliases().get(base, base)
+        if text == ALL:
+            every = [one for one in dict.fromkeys(("cpu", *known)) if not declarations_of(one).SIMULATED]
+            chosen = [two for one in every for two in _devices(one, "", statuses, inventory, named=False)]
+        elif text == XLA_ON_HOST:
+            chosen = [Chosen(target=text, named=True, reason=environment_of(PJRT).reason)]
+        elif base not in known or (index and not index.isdecimal()) or (index and is_on_host(base)):
+            hint = did_you_mean(base, [*known, *aliases(), ALL])
+            fix = f"{hint} Known: {', '.join(known)}, {ALL}; accelerators take an index: cuda:0."
+            raise UsageError(f"unknown target {echo(name)} for a stress test", fix=fix.strip())
+        else:
+            chosen = _devices(base, index, statuses, inventory, named=True)
+        found |= {one.target: one for one in chosen if one.target not in found or one.named}
+    return tuple(found.values())
+
+
+def _devices(
+    base: str, index: str, statuses: dict[str, TargetStatus], inventory: HardwareInfo, *, named: bool
+) -> list[Chosen]:
+    reason = inventory.torch.reason if base == RAM else "" if statuses[base].expected else statuses[base].reason
+    if index:
+        base = f"{base}:{int(index)}"
+    count = 1 if reason or index or is_on_host(base) else _count(base, inventory)
+    targets = [base] if count == 1 else [f"{base}:{number}" for number in range(count)]
+    return [Chosen(target=one, named=named, reason=reason) for one in targets]
+
+
+def _count(base: str, inventory: HardwareInfo) -> int:
+    """How many devices of a target a driver lists; 1 where the inventory doesn't say. Torch may see fewer: then the
+    load of the others says so."""
+    backend = declarations_of(base)
+    listed = [one for one in inventory.accelerators if one.vendor == backend.VENDOR]
+    devices = [one for one in listed if one.device_type in backend.VENDOR_DEVICES]
+    return max(1, sum(one.index is not None for one in devices))
+
+
+def rounds(chosen: Sequence[Chosen]) -> list[list[Chosen]]:
+    """What runs together: accelerators in one round, and each load of the host in a round of its own before them."""
+    here = [one for one in chosen if not one.reason]
+    alone = [[one] for one in here if is_on_host(one.target)]
+    together = [one for one in here if not is_on_host(one.target)]
+    return [*alone, *([together] if together else [])]

@@ -1,0 +1,148 @@
+"""The cells of a folder of evidence that have expired, and what their evidence says of how they were run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from generators.compatibility.expiry import why_expired
+from generators.compatibility.judge import judge
+from generators.compatibility.verdict import Basis, Level, Reason
+from hardware.cell import Cell
+from hardware.detect import HardwareInfo
+from hardware.errors import HwCompatError
+from hardware.evidence.latest import read_latest
+from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.store import Evidence, lines_by_cell
+from hardware.redaction import redact
+from hardware.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duration:
+    """Seconds that a cell takes, and of which run that is told; None where nothing tells."""
+
+    checks_s: float | None = None
+    overhead_s: float | None = None
+    told_by: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Checks and overhead together."""
+        return None if self.checks_s is None or self.overhead_s is None else self.checks_s + self.overhead_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpiredCell:
+    """A cell whose evidence no longer holds: the level that it showed and why it doesn't count.
+
+    `runs` planned the cell, the newest first; `lines` are all that they left of it. `why_not` says why it can't be
+    measured again here, empty if it can: first of all because it was measured here already as things are now, and
+    measuring it once more would show the same. `duration` is what measuring it takes.
+    """
+
+    cell: Cell
+    level: Level
+    reasons: tuple[Reason, ...]
+    runs: tuple[RunLine, ...]
+    lines: tuple[CheckLine, ...]
+    why_not: tuple[Reason, ...] = ()
+    duration: Duration = field(default_factory=Duration)
+
+    @property
+    def plan(self) -> PlannedCell | None:
+        """The newest plan of the cell; None where every run line is missing."""
+        return _plan_in(self.runs[0], self.cell) if self.runs else None
+
+    @property
+    def subject(self) -> str:
+        """What was run: tiny, config or checkpoint."""
+        return self.plan.subject if self.plan else next((line.subject for line in self.lines), "tiny")
+
+    @property
+    def device(self) -> Target:
+        """The device that was asked for last, its index included; the cell's target where nothing tells."""
+        for line in sorted(self.lines, key=lambda line: line.started_at, reverse=True):
+            try:
+                asked = Target.parse(line.requested_target)
+            except HwCompatError:
+                continue
+            if asked.kind == self.cell.target:
+                return asked
+        return self.cell.target
+
+
+def measured_cells(evidence: Evidence) -> tuple[str, ...]:
+    """The ids of all cells that were planned or ran, in order, but those that only ever ran on a substitute: no run
+    measured them. What is no cell is left to the report on evidence."""
+    named = {line.cell_id for line in evidence.checks} | {one.cell_id for run in evidence.runs for one in run.plan}
+    there = {line.cell_id for line in evidence.checks if not line.substitution_reason}
+    elsewhere = {line.cell_id for line in evidence.checks} - there
+    return tuple(id_ for id_ in sorted(named - elsewhere) if _is_cell(id_))
+
+
+def expired_cells(
+    evidence: Evidence, inventory: HardwareInfo, machine: str, own_limits: Mapping[str, float]
+) -> tuple[ExpiredCell, ...]:
+    """The cells whose verdict is expired as things are on this machine, in the order of their ids.
+
+    `machine` is this machine's name in evidence, `own_limits` are a repository's tolerances by cell id.
+    """
+    by_cell = lines_by_cell(evidence.checks)
+    newest_first = sorted(evidence.runs, key=lambda run: (run.started_at, run.run_id), reverse=True)
+    found = []
+    for verdict in judge(read_latest(evidence), inventory, own_limits=own_limits):
+        if verdict.basis is not Basis.EXPIRED:
+            continue
+        cell = Cell.parse(verdict.cell)
+        runs = tuple(run for run in newest_first if _plan_in(run, cell))
+        lines = tuple(by_cell.get(cell.id, ()))
+        found.append(
+            ExpiredCell(
+                cell=cell,
+                level=verdict.level,
+                reasons=why_expired(verdict),
+                runs=runs,
+                lines=lines,
+                why_not=_settled(cell, runs, lines, inventory, redact(machine), own_limits.get(cell.id)),
+            )
+        )
+    return tuple(found)
+
+
+def _settled(
+    cell: Cell,
+    runs: Sequence[RunLine],
+    lines: Sequence[CheckLine],
+    inventory: HardwareInfo,
+    machine: str,
+    own_limit: float | None,
+) -> tuple[Reason, ...]:
+    """What the newest run on this machine showed, if it still holds and was whole."""
+    run = next((run for run in runs if run.machine == machine), None)
+    plan = _plan_in(run, cell) if run is not None else None
+    if run is None or plan is None:
+        return ()
+    own = tuple(line for line in lines if line.run_id == run.run_id)
+    reached = {line.check_name for line in own if line.outcome is not Outcome.NOT_RUN}
+    if not set(plan.checks) <= reached:
+        return ()
+    alone = read_latest(Evidence(runs=(replace(run, plan=(plan,)),), checks=own))
+    (verdict,) = judge(
+        alone, inventory, own_limits={} if own_limit is None else {cell.id: own_limit}, cells=[cell.id]
+    )
+    if verdict.basis is Basis.EXPIRED:
+        return ()
+    return (Reason.of("settled_by", run=run.run_id), *verdict.reasons[:1])
+
+
+def _plan_in(run: RunLine, cell: Cell) -> PlannedCell | None:
+    return next((one for one in run.plan if one.cell_id == cell.id), None)
+
+
+def _is_cell(id_: str) -> bool:
+    try:
+        Cell.parse(id_)
+    except HwCompatError:
+        return False
+    return True

@@ -1,0 +1,182 @@
+"""From an expired cell to the suite that measures it again: what its model is called, and whether it is here.
+
+A cell names a model type, or what a user brought by a slug. The path behind a slug stands in the commands of its
+runs, or on the command line of now. Nobody's code runs on the word of a file of evidence: a module has to be named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from generators.compatibility.rules import RuleSet
+from generators.compatibility.verdict import Reason
+from generators.model_profile import Profile, checkpoint_slug, profile_of
+from generators.models.classifier import classify, classify_type, kind_of
+from generators.models.model_libraries import catalog_of, is_known, lacking
+from generators.models.recipe_store import refusal_of
+from generators.plan import PlanChoice, PlannedSuite, plan_suite
+from hardware.backends.factory import known_targets
+from hardware.cell import MODULE_TASK, Cell, label_of, model_of_weights
+from hardware.detect import HardwareInfo
+from hardware.errors import HwCompatError, ModelError, echo
+from hardware.expected_targets import why_absent
+from hardware.plain_text import one_line
+from hardware.target import Target
+from hardware.testing.checkpoints import weights_hash
+
+from .expired_cells import ExpiredCell
+
+
+def why_not_here(one: ExpiredCell, inventory: HardwareInfo, names: Sequence[str]) -> tuple[Reason, ...]:
+    """Return why a cell can't be measured again on this machine, as far as that is known without building anything;
+    empty if it can. `names` are the models that the command line names."""
+    if one.why_not:
+        return one.why_not
+    target = one.cell.target
+    if target.name not in known_targets():
+        return (Reason.of("text", text=f"no backend for {target} is installed"),)
+    if absent := why_absent(target, inventory):
+        return (Reason.of("text", text=f"{target} isn't here: {absent}"),)
+    try:
+        name_of(one, names)
+    except HwCompatError as error:
+        return (Reason.of("text", text=str(error)),)
+    return ()
+
+
+def name_of(one: ExpiredCell, names: Sequence[str]) -> str:
+    """What to call a cell's model: its type, or the path of what a user brought.
+
+    Raises `ModelError` where that isn't known or isn't here.
+    """
+    cell = one.cell
+    is_module = cell.task == MODULE_TASK
+    if one.subject == "tiny" or (one.subject == "config" and not is_module and not _in_commands(one)):
+        return _type_of(cell)
+    for name in (*names, *_in_commands(one)):
+        if _may_mean(name, cell.model) and (name in names or not is_module) and _is_here(name):
+            return name
+        if one.subject == "config" and not is_module and _is_here(name) and cell.model in models_in_cells(name):
+            return name  # the type, or the folder with the configuration, whose real widths were run
+    raise ModelError(
+        f"what {cell.model} stands for is not known here",
+        why=_why_unnamed(one),
+        fix=f"Name it: --model {'package.module:factory' if is_module else 'PATH'}.",
+    )
+
+
+def plan_again(
+    one: ExpiredCell,
+    names: Sequence[str],
+    devices: Iterable[Target],
+    rules: RuleSet,
+    inventory: HardwareInfo,
+    *,
+    template_folder: Path | None = None,
+) -> PlannedSuite:
+    """The suite for an expired cell as it would be made now; a recipe that is missing is derived.
+
+    `devices` are those that the command line names: one of the cell's target is taken and required. Raises
+    `ModelError` or `BrokenInput` where there is none.
+    """
+    name = name_of(one, names)
+    profile = _profile(one, name)
+    named = next((device for device in devices if device.kind == one.cell.target), None)
+    choice = PlanChoice(target=named or one.device, required=named is not None)
+    planned = plan_suite(profile, choice, one.cell.precision, rules, inventory, template_folder=template_folder)
+    if planned.cell != one.cell:
+        raise ModelError(f"{echo(name)} is {planned.cell} now", why="it was another model when it was measured")
+    return planned
+
+
+def _profile(one: ExpiredCell, name: str) -> Profile:
+    cell = one.cell
+    primary = is_known(name) and classify_type(name).task == cell.task
+    dims = "real" if one.subject == "config" and cell.task != MODULE_TASK else "tiny"
+    profile = profile_of(name, None if primary else cell.task, dims=dims)
+    if profile.recipe.subject != one.subject:
+        raise ModelError(
+            f"{echo(name)} would run as {profile.recipe.subject}, not as {one.subject}",
+            why=profile.note or "its weights are not here",
+        )
+    return profile
+
+
+def _type_of(cell: Cell) -> str:
+    if not is_known(cell.model):
+        raise ModelError(f"no installed library has the model type {cell.model}")
+    primary = classify_type(cell.model).task == cell.task
+    if refusal := refusal_of(cell.model, None if primary else cell.task):
+        raise ModelError(f"{cell.model} has no suite any more", why=f"{refusal.obstacle}: {refusal.reason}")
+    if missing := lacking(catalog_of(cell.model).library):
+        raise ModelError(missing)
+    return cell.model
+
+
+def _in_commands(one: ExpiredCell) -> tuple[str, ...]:
+    """The models that the runs' commands name, those of the newest run first."""
+    return tuple(dict.fromkeys(name for run in one.runs for name in _named_in(run.command)))
+
+
+def _named_in(command: str) -> Iterator[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quote that isn't closed: evidence may come from anywhere
+        return
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--":
+            return
+        if word == "--model" and following:
+            yield following
+        elif word.startswith("--model="):
+            yield word.removeprefix("--model=")
+
+
+def _may_mean(name: str, model: str) -> bool:
+    """Whether a name, of something that is here or gone, is called `model` in a cell."""
+    with contextlib.suppress(HwCompatError):  # a graph file that is gone, or no name at all
+        if _slug_of(name) == label_of(model):
+            return True
+    return Path(name).name == label_of(model)
+
+
+def _is_here(name: str) -> bool:
+    try:
+        return bool(kind_of(name)) or is_known(name) or classify(name).path is not None
+    except (HwCompatError, OSError, RuntimeError):
+        return False
+
+
+def _why_unnamed(one: ExpiredCell) -> str:
+    commands = [run.command for run in one.runs]
+    gone = [name for name in _in_commands(one) if _may_mean(name, one.cell.model)]
+    if gone and one.cell.task == MODULE_TASK:
+        return f"it is code of somebody's own ({echo(gone[0])}), which isn't run on the word of a file of evidence"
+    if gone:
+        return f"its run names {echo(gone[0])}, and nothing like it lies here"
+    if any("--config" in command for command in commands):
+        return "its run took it from a project file, which --config names"
+    if not commands:
+        return "its run line is missing"
+    return f"the command of its run doesn't name it: {one_line(commands[0])}"
+
+
+def models_in_cells(name: str) -> frozenset[str]:
+    """What may stand for a user's `name` in a cell: its type, or the slug of what they brought.
+
+    Raises `ModelError` or `BrokenInput` for a name that stands for no model.
+    """
+    if is_known(name):
+        return frozenset({name})
+    known = classify(name)
+    if known.path is not None and any(Path(known.path).glob("*.safetensors")):
+        return frozenset({model_of_weights(_slug_of(name), weights_hash(Path(known.path)))})
+    return frozenset({_slug_of(name), known.model_type})
+
+
+def _slug_of(name: str) -> str:
+    """The model in the cells of a checkpoint, a module or a file; nothing is looked up for it but a folder."""
+    return checkpoint_slug(Path(name).name if kind_of(name) == "graph" else name)

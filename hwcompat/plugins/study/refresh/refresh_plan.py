@@ -1,0 +1,177 @@
+"""What a refresh will do: each expired cell that was asked for, whether it runs here, and the time that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from generators.chosen_models import choose_models
+from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Reason
+from generators.models.model_libraries import is_known
+from generators.options import Options
+from generators.plan import PlannedSuite
+from generators.project.project_plan import ProjectRun
+from hardware.backends.factory import resolve_target
+from hardware.cell import Cell
+from hardware.cell_selection import Shard, choose_cells
+from hardware.detect import HardwareInfo
+from hardware.errors import HwCompatError, NothingMatched
+from hardware.evidence.store import Evidence
+from hardware.redaction import redact
+from hardware.target import Target
+
+from .expired_cells import ExpiredCell, expired_cells, measured_cells
+from .locate_suite import models_in_cells, plan_again, why_not_here
+from .run_duration import Total, duration_of, run_costs, total_of
+
+_ANY_DEVICE = ("auto", "all", "known")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshPlan:
+    """Expired cells in the order of their ids, how many cells were looked at, and the time for those that can run.
+
+    `names` are the models and `devices` those that the command line names.
+    """
+
+    cells: tuple[ExpiredCell, ...]
+    looked_at: int
+    total: Total
+    names: tuple[str, ...] = ()
+    devices: tuple[Target, ...] = ()
+
+    @property
+    def runnable(self) -> tuple[ExpiredCell, ...]:
+        """Those that can be measured again here."""
+        return tuple(one for one in self.cells if not one.why_not)
+
+    @property
+    def left(self) -> dict[str, tuple[Reason, ...]]:
+        """Cells that stay expired, with the reason, by id."""
+        return {one.cell.id: one.why_not for one in self.cells if one.why_not}
+
+
+def plan_refresh(
+    asked: Options,
+    evidence: Evidence,
+    inventory: HardwareInfo,
+    machine: str,
+    project: ProjectRun | None,
+    *,
+    read_list: Callable[[], Iterable[str]],
+) -> RefreshPlan:
+    """Nothing is built, derived or run. With a project the cells are those that it plans, and its tolerances hold.
+
+    `machine` is this machine's name in evidence. Raises `NothingMatched` where the evidence has no cell that was
+    asked for, and what `choose_models` and `resolve_target` raise.
+    """
+    measured = measured_cells(evidence)
+    if not measured:
+        raise NothingMatched(
+            "nothing was measured yet",
+            why=f"no run of {asked.evidence} got as far as a device that was asked for",
+            fix="Measure something with --run first.",
+        )
+    limits: Mapping[str, float] = {}
+    names: tuple[str, ...] = ()
+    if project is None:
+        chosen, names = _chosen_cells(asked, measured, read_list=read_list)
+    else:
+        limits = {one.cell.id: one.tolerance.limit for one in project.kept if one.tolerance}
+        planned = {one.cell.id for one in project.kept}
+        chosen = tuple(id_ for id_ in measured if id_ in planned)
+        if not chosen:
+            raise NothingMatched(
+                f"none of the {len(planned)} cell(s) of {project.project.name} was measured yet",
+                why=f"there is no evidence of them in {asked.evidence}",
+                fix="Measure them for the first time with --run.",
+            )
+    costs = run_costs(evidence)
+    cells = tuple(
+        replace(
+            one,
+            why_not=one.why_not if project else why_not_here(one, inventory, names),
+            duration=duration_of(one, costs, redact(machine)),
+        )
+        for one in expired_cells(evidence, inventory, machine, limits)
+        if one.cell.id in chosen
+    )
+    return RefreshPlan(
+        cells=cells,
+        looked_at=len(chosen),
+        total=total_of([one for one in cells if not one.why_not], costs.values(), asked.jobs),
+        names=names,
+        devices=_named_devices(asked),
+    )
+
+
+def suites_of(
+    plan: RefreshPlan, asked: Options, inventory: HardwareInfo, project: ProjectRun | None
+) -> tuple[tuple[PlannedSuite, ...], dict[str, str]]:
+    """The suites of the cells that can run here, and why others turned out not to, by id. It derives recipes."""
+    if project is not None:
+        wanted = {one.cell.id for one in plan.runnable}
+        return tuple(suite for suite in project.kept if suite.cell.id in wanted), {}
+    rules = load_rules()
+    suites: list[PlannedSuite] = []
+    refused: dict[str, str] = {}
+    for one in plan.runnable:
+        try:
+            suites.append(
+                plan_again(one, plan.names, plan.devices, rules, inventory, template_folder=asked.template_dir)
+            )
+        except HwCompatError as error:
+            refused[one.cell.id] = str(error)
+    return tuple(suites), refused
+
+
+def still_expired(
+    cells: Sequence[str],
+    evidence: Evidence,
+    inventory: HardwareInfo,
+    machine: str,
+    project: ProjectRun | None,
+) -> dict[str, tuple[Reason, ...]]:
+    """Which of some cells are expired after a run, each with the reason."""
+    limits = {one.cell.id: one.tolerance.limit for one in project.kept if one.tolerance} if project else {}
+    found = expired_cells(evidence, inventory, machine, limits)
+    return {one.cell.id: one.why_not or one.reasons for one in found if one.cell.id in cells}
+
+
+def _chosen_cells(
+    asked: Options, cells: Sequence[str], *, read_list: Callable[[], Iterable[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The ids of `cells` that the options mean, and the names of the models that they were chosen by.
+
+    Raises `NothingMatched` where none fits, and what `choose_models` and `resolve_target` raise.
+    """
+    names: tuple[str, ...] = ()
+    kept = [Cell.parse(id_) for id_ in cells]
+    if asked.models or asked.priority or asked.architectures:
+        measured = tuple(dict.fromkeys(cell.model for cell in kept if is_known(cell.model)))
+        names = choose_models(
+            asked.models or (() if asked.priority else measured),
+            priority=asked.priority,
+            architectures=asked.architectures,
+            read_list=read_list,
+        ).names
+        wanted = {model for name in names for model in models_in_cells(name)}
+        kept = [cell for cell in kept if cell.model in wanted or cell.label in wanted]
+    targets = {device.kind for device in _named_devices(asked)}
+    kept = [cell for cell in kept if not targets or cell.target in targets]
+    kept = [cell for cell in kept if not asked.precisions or cell.precision in asked.precisions]
+    kept = [cell for cell in kept if not asked.tasks or "all" in asked.tasks or cell.task in asked.tasks]
+    if not kept:
+        raise NothingMatched(
+            f"nothing that was asked for is among {len(cells)} measured cell(s)",
+            why="--refresh measures again what was measured before",
+            fix="Leave options out, or measure it for the first time with --run.",
+        )
+    shard = Shard.parse(asked.shard) if asked.shard else None
+    return choose_cells([cell.id for cell in kept], select=asked.select, skip=asked.skip, shard=shard), names
+
+
+def _named_devices(asked: Options) -> tuple[Target, ...]:
+    """The devices that were named; none where the words leave them open. Raises `UsageError` for an unknown one."""
+    return tuple(resolve_target(device) for device in asked.devices if device.lower() not in _ANY_DEVICE)

@@ -1,0 +1,112 @@
+"""What a localization found, as data: places with their errors, and the one that is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+MOST_OTHERS = 20
+"""So many further places are told, and so many nodes that can't be told apart from one."""
+
+
+class LocalizationOutcome(StrEnum):
+    """What a localization comes to."""
+
+    AGREES = "agrees"
+    """The outputs are within tolerance, and so is every place."""
+
+    NAMED = "named"
+    """One place is wrong by itself: given the reference's values, it gives others."""
+
+    PRECISION = "precision"
+    """A place is beyond tolerance, and as far in the same precision on the CPU: rounding, no fault of a device."""
+
+    GROWS = "grows"
+    """No place is wrong by itself, and the outputs are: `place` is where errors first add up beyond tolerance."""
+
+    UNNAMED = "unnamed"
+    """The outputs are wrong, and no place that can be watched is."""
+
+    BROKE = "broke"
+    """The device crashed, hung or raised; `place` is what was computing, where that is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorPlace:
+    """One module call or node.
+
+    `name` is its path in the model (the empty string is the model itself), `kind` its class or operator, `call`
+    counts its calls from 0. `tensor` says which of its results is meant. Errors are relative to the scale of that
+    tensor in the reference: `own_error` where it was given the reference's values, `error` and `input_error` in the
+    run as it was; None where nothing could be compared. `within` lists nodes of a graph that can't be told apart.
+    """
+
+    name: str
+    kind: str
+    call: int = 0
+    tensor: str = "output"
+    own_error: float | None = None
+    error: float | None = None
+    input_error: float | None = None
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    expected_shape: tuple[int, ...] = ()
+    expected_dtype: str = ""
+    module: str = ""
+    within: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Localization:
+    """The answer for one cell.
+
+    `granularity` is `module` or `node`; `reference` says in words what places were held against. `outputs_error` is
+    that of the model's outputs in an ordinary run, unwatched; `compared` counts the places that were compared and
+    `left_out` those that couldn't be. `others` are further places that are wrong by themselves, in their order.
+    """
+
+    cell: str
+    finding: LocalizationOutcome
+    granularity: str
+    reference: str
+    tolerance: float
+    outputs_error: float | None
+    place: ErrorPlace | None = None
+    others: tuple[ErrorPlace, ...] = ()
+    largest: ErrorPlace | None = None
+    compared: int = 0
+    left_out: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the model's outputs are within tolerance."""
+        return self.outputs_error is not None and self.outputs_error <= self.tolerance
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; an error that isn't finite is the text `inf`."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: "inf")
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """What `to_dict` gave."""
+        known = {
+            **values,
+            "finding": LocalizationOutcome(values["finding"]),
+            "others": tuple(map(_place, values["others"])),
+        }
+        known |= {name: values[name] and _place(values[name]) for name in ("place", "largest")}
+        error = values["outputs_error"]
+        return cls(
+            **{**known, "outputs_error": error if error is None else float(error), "notes": tuple(values["notes"])}
+        )
+
+
+def _place(values: Mapping[str, Any]) -> ErrorPlace:
+    errors = {name: float(one) for name, one in values.items() if name.endswith("error") and one is not None}
+    lists = {name: tuple(one) for name, one in values.items() if isinstance(one, list)}
+    return ErrorPlace(**{**values, **errors, **lists})

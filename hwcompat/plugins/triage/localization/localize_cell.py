@@ -1,0 +1,240 @@
+"""Localizes a cell in a child process: its tiny model and its reference are built and compared place by place.
+
+Run as a module, this is the child. Where it ends without an answer, the parent says where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from generators.models.catalog import load_catalog
+from generators.models.classifier import classify
+from generators.models.inputs import make_inputs
+from generators.models.recipe_store import load_recipe
+from generators.recipes.build_model import build
+from generators.recipes.on_demand import recipe_for
+from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.factory import backend_class, built_in_targets, get_backend, resolve_target
+from hardware.cell import Cell
+from hardware.errors import BackendUnavailable, HwCompatError, NothingMatched, did_you_mean, echo
+from hardware.output_masks import masks_of
+from hardware.plain_text import one_line
+from hardware.process import NoAnswer, answer, ask
+from hardware.testing import reference
+from hardware.testing.pytest_environment import requested_device
+from hardware.testing.seeded_weights import fill
+from hardware.testing.tolerances import tolerance_for
+
+from .graph_nodes import localize_graph, traced_values
+from .localization_result import ErrorPlace, Localization, LocalizationOutcome
+from .tensor_errors import padding_of
+from .torch_modules import localize_modules
+
+if TYPE_CHECKING:
+    import torch
+
+    from generators.models.recipe import Recipe
+
+MODULES = tuple(name for name in built_in_targets() if backend_class(name).DEVICE_TYPE)
+"""Targets on which torch's own modules run."""
+GRAPHS = tuple(name for name in built_in_targets() if backend_class(name).WATCHED_GRAPH)
+"""Targets in whose graphs single nodes can be watched."""
+_LONGEST = 600
+
+
+def localize_cell(cell: Cell) -> Localization:
+    """Where a cell that was checked first differs from its reference. Takes seconds, in a child.
+
+    Raises `BackendUnavailable` where its target isn't here, `NothingMatched` where its model has no graph to watch.
+    """
+    limit = backend_class(cell.target.name).DEADLINE_S
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
+        progress = Path(name) / "progress"
+        asked = {"cell": cell.id, "progress": str(progress)}
+        try:
+            return Localization.from_dict(ask(__name__, asked, limit_s=limit))
+        except NoAnswer as error:
+            place = progress.read_text(encoding="utf-8")[:_LONGEST] if progress.is_file() else ""
+            return broke(cell, str(error), place)
+
+
+def checked_cell(text: str) -> Cell:
+    """The cell that a text names, where there is one to localize. Raises `UsageError` and `NothingMatched`."""
+    cell = Cell.parse(text)
+    resolve_target(str(cell.target))
+    if cell.target.name not in (*MODULES, *GRAPHS):
+        raise NothingMatched(
+            f"{cell.target} can't be localized",
+            why="what it computes inside can be watched neither as torch's modules nor as nodes of a graph",
+            fix=f"Cells of these targets can: {', '.join((*MODULES, *GRAPHS))}.",
+        )
+    known = backend_class(cell.target.name).PRECISIONS
+    if cell.precision not in known:
+        fix = f"{did_you_mean(cell.precision, known)} {cell.target} computes in {', '.join(known)}."
+        raise NothingMatched(f"there is no cell {echo(cell.id)}", why="its target has no such precision", fix=fix)
+    if cell.precision == "int8":
+        raise NothingMatched(
+            "cells in int8 can't be localized",
+            why="a quantised graph has other nodes than the one it is held against",
+        )
+    if not load_catalog().config_class(cell.model) and load_recipe(cell.model) is None:
+        classify(cell.model)  # raises with the names that are close
+        raise NothingMatched(
+            f"{echo(cell.model)} can't be localized",
+            why="only model types are built anew, module by module; checkpoints, own modules and files aren't yet",
+        )
+    recipe = load_recipe(cell.model, cell.task)
+    primary = load_recipe(cell.model)
+    if recipe is None and primary is not None:
+        raise NothingMatched(
+            f"no recipe of {cell.model} doing {echo(cell.task)} is stored",
+            fix=did_you_mean(cell.task, [primary.task]) or f"Its primary task is {primary.task}.",
+        )
+    return cell
+
+
+def broke(cell: Cell, ended: str, place: str) -> Localization:
+    """What is said of a device that ended at `place` (a module's path, or empty), `ended` in words."""
+    return Localization(
+        cell=cell.id,
+        finding=LocalizationOutcome.BROKE,
+        granularity="module" if cell.target.name in MODULES else "node",
+        reference="none: it didn't come so far",
+        tolerance=tolerance_for(cell.target, cell.precision).limit,
+        outputs_error=None,
+        place=ErrorPlace(name=place, kind="") if place else None,
+        notes=(ended,),
+    )
+
+
+# In the child
+
+
+def localize(cell: Cell, progress: Callable[[str], None]) -> Localization:
+    """The answer for a cell whose target is here.
+
+    Raises `BackendUnavailable`, `NothingMatched` where no graph can be made of the model, and what the device raises.
+    """
+    tolerance = tolerance_for(cell.target, cell.precision).limit
+    with get_backend(requested_device(cell.target)) as backend:
+        if reason := backend.unavailable():
+            raise BackendUnavailable(f"{cell.target} isn't here", why=reason)
+        recipe = recipe_for(cell.model, cell.task)
+        inputs = dict(make_inputs(recipe.inputs, 0))
+        exact = reference.as_reference(built(recipe))
+        if cell.target.name in MODULES:
+            runnable: Any = backend.load(subject_of(recipe), inputs, cell.precision)
+
+            def control() -> Any:
+                return get_backend("cpu").load(subject_of(recipe), inputs, cell.precision)
+
+            return localize_modules(
+                runnable,
+                exact,
+                inputs,
+                cell=cell.id,
+                tolerance=tolerance,
+                masked_by=recipe.masked_by,
+                control=None if cell.target.name == "cpu" else control,
+                progress=progress,
+            )
+        padding = padding_of(inputs)
+        traced, want = traced_values(exact, inputs, padding)
+        make = _openvino_runs if backend.WATCHED_GRAPH == "ir" else _onnx_runs
+        with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
+            try:
+                return localize_graph(
+                    make(subject_of(recipe), inputs, backend, cell, Path(folder)),
+                    traced,
+                    want,
+                    cell=cell.id,
+                    tolerance=tolerance,
+                    precision=backend.COMPUTES_IN.get(cell.precision, cell.precision),
+                    masks=masks_of(recipe.masked_by, inputs),
+                    padding=padding,
+                    progress=progress,
+                )
+            except Unsupported as error:  # QNN takes some nodes only as part of others: watched, it refuses them
+                raise NothingMatched(
+                    f"{cell.id} has no graph that can be watched", why=one_line(str(error), longest=500)
+                ) from error
+
+
+def built(recipe: Recipe) -> torch.nn.Module:
+    """A recipe's tiny model with its loud weights."""
+    model = build(recipe.config_class, recipe.model_class, recipe.config)
+    if recipe.gain is None:
+        return model.eval()
+    return fill(model, gain=recipe.gain, zero_centered=recipe.zero_centered)
+
+
+def subject_of(recipe: Recipe) -> ModelSubject:
+    """The same as it is loaded."""
+    model = built(recipe)
+    return ModelSubject(
+        model=model,
+        task=recipe.task,
+        identity=reference.identity_of(model),
+        generates=recipe.generate,
+        masked_by=recipe.masked_by,
+    )
+
+
+def _openvino_runs(subject: ModelSubject, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
+    """The forward pass as OpenVINO's own converter traces it: it keeps the names of modules, and has one graph. A
+    conversion that gives other numbers than torch is looked into as well."""
+    from hardware.backends._openvino_model import OPENVINO_OPTIONS, open_model
+    from hardware.export.convert_model import with_convert_model
+    from hardware.export.exported import FORWARD
+    from hardware.export.onnx_export import with_positions
+    from hardware.export.openvino_export import export_openvino
+
+    from .openvino_nodes import OpenVINORuns
+
+    exact = OPENVINO_OPTIONS["float32"]
+    try:
+        made = export_openvino(subject, inputs, lambda it: open_model(it, subject, "CPU", exact), traced_anew=True)
+    except Unsupported as error:
+        if error.error_type != "conversion_wrong":
+            raise
+        made = with_convert_model(subject, inputs, folder)
+    options = OPENVINO_OPTIONS[cell.precision]
+    return OpenVINORuns(made.folder / FORWARD, with_positions(subject, inputs), backend.device, options)
+
+
+def _onnx_runs(subject: ModelSubject, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
+    from hardware.export.exported import ONNX
+    from hardware.export.onnx_export import export_onnx, with_positions
+
+    from .onnx_nodes import OnnxRuns
+
+    file = export_onnx(subject, inputs).folder / ONNX
+    given = with_positions(subject, inputs)
+    return OnnxRuns(file, given, lambda model, arrays: dict(backend.compute(model, arrays)[0]), folder)
+
+
+def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
+    cell, place = Cell.parse(asked["cell"]), Path(asked["progress"])
+    last = [""]
+
+    def progress(name: str) -> None:
+        last[0] = name
+        place.write_text(name, encoding="utf-8")
+
+    try:
+        return localize(cell, progress).to_dict()
+    except HwCompatError:
+        raise
+    except Exception as error:  # whatever a device raises is what it ended with
+        return broke(cell, f"{type(error).__name__}: {one_line(str(error), longest=500)}", last[0]).to_dict()
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    answer(_answer)

@@ -1,0 +1,352 @@
+"""Tries the remedies of a failing cell, each in a child with an environment and a folder of its own.
+
+What came of a try is judged from its lines as the cell's own would be, and never as a measurement of the cell. Run as
+a module, this is the child: it measures one cell, as it is or under what its environment says.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.expiry import Expiry
+from generators.compatibility.grade import check_reason
+from generators.compatibility.judge import judge_cell, required_checks
+from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Level, Verdict
+from generators.run import suite_environment, write_suites
+from hardware.applied_fix import CHANGED, VARIABLE
+from hardware.cell import Cell
+from hardware.detect import detect
+from hardware.errors import HwCompatError, OutputError
+from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.store import read_folder
+from hardware.plain_text import one_line
+from hardware.process import NoAnswer, answer, ask, with_product
+from hardware.testing.runner import Limits, default_memory_limit
+from hardware.testing.session import run_session
+from hardware.testing.suite_file import read_suite
+from hwcompat.plugins.study.refresh.locate_suite import plan_again
+from reports.error_patterns import Around, identify
+from reports.reason_text import reason_text
+
+from ..run_before import as_run_before
+from .remedy import RemedyStep, failure_of, steps_for
+
+AS_IT_IS = "as_it_is"
+"""The folder of the run without any change, with which each cell begins."""
+
+_EVIDENCE, _LOG = "evidence", "log.txt"
+_WORKS = (Level.HIGH, Level.MEDIUM)
+
+
+class TrialState(StrEnum):
+    """What came of a try. `turned`: every check that was asked passed on the target that it ran on. `better`: a
+    higher level than without it, but not that. `not_applicable`: it would have changed nothing here."""
+
+    TURNED = "turned"
+    BETTER = "better"
+    FAILS = "fails"
+    NOT_APPLICABLE = "not_applicable"
+    NOT_RUN = "not_run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemedyRun:
+    """What a child left: the run's line, the plan of its one cell, and its check lines; empty where it left none."""
+
+    run: RunLine | None = None
+    plan: PlannedCell | None = None
+    lines: tuple[CheckLine, ...] = ()
+    problem: str = ""
+
+    @property
+    def first_failure(self) -> CheckLine | None:
+        """The first check, in the order of the suite, that was tried and didn't pass."""
+        order = {name: place for place, name in enumerate(self.plan.checks)} if self.plan else {}
+        failed = [line for line in self.lines if line.outcome.is_failure]
+        return min(failed, key=lambda line: order.get(line.check_name, len(order)), default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedRemedy:
+    """A try and what came of it. `error_type` and `why` tell of what still fails; `evidence` is the folder that it
+    left, `run` the id of the run in it."""
+
+    step: RemedyStep
+    state: TrialState
+    level: Level
+    error_type: str
+    why: str
+    conditions: tuple[str, ...]
+    evidence: str
+    run: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellTried:
+    """A cell that was asked for: its level and failure as it is now, and what each remedy came to, in order.
+
+    `failure` is the kind of failure, by its id in the data, with its `reason`; empty where nothing failed. `problem`
+    says why it could not be measured at all.
+    """
+
+    cell: Cell
+    level: Level
+    check: str = ""
+    error_type: str = ""
+    why: str = ""
+    failure: str = ""
+    reason: str = ""
+    problem: str = ""
+    tried: tuple[TriedRemedy, ...] = ()
+    not_tried: tuple[str, ...] = ()
+
+    @property
+    def works(self) -> bool:
+        """Whether it works as it is, so that there was nothing to remedy."""
+        return self.level in _WORKS
+
+    @property
+    def smallest(self) -> TriedRemedy | None:
+        """The smallest change that turned it."""
+        return smallest(self.tried)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """Where and how children run: the `folder` of this run, the user's `evidence` folder (read only; None: none), the
+    `command` that goes into evidence, seconds for one check (None: the target's own) and for one child."""
+
+    folder: Path
+    evidence: Path | None
+    command: str
+    timeout_s: float | None = None
+    child_s: float = 1800.0
+
+
+def try_cell(
+    cell: Cell,
+    place: Workplace,
+    *,
+    here: Sequence[str],
+    on_note: Callable[[str], None] = lambda _text: None,
+    known: RemedyRun | None = None,
+    first_is_enough: bool = False,
+) -> CellTried:
+    """Measure `cell` as it is, then under each remedy that applies, until no smaller one is left to try.
+
+    `here` are the targets of this machine. `known` is a run of the cell as it is that need not be repeated; with
+    `first_is_enough` no smaller change is looked for after one that turned it. The environment and the files of the
+    user stay as they are.
+    """
+    started = time.monotonic()
+    run = known or _measured(cell, cell, place, place.folder / cell.slug / AS_IT_IS, {})
+    verdict = verdict_of_run(cell, run)
+    failure = run.first_failure
+    if failure is None or verdict.level in _WORKS:
+        problem = run.problem or (reason_text(verdict.reasons[0]) if verdict.reasons else "nothing was measured")
+        return CellTried(cell=cell, level=verdict.level, problem="" if verdict.level.is_supported else problem)
+    around = Around(
+        check=failure.check_name,
+        stage=failure.stage or "",
+        target=failure.actual_target or failure.requested_target,
+        precision=failure.precision,
+    )
+    error_type = identify(
+        failure.error_message, recorded=failure.error_type, log=failure.traceback, around=around
+    ).error_type
+    why = reason_text(check_reason(failure))
+    on_note(f"{cell.id} as it is: {why} ({time.monotonic() - started:.0f} s)")
+    tried: list[TriedRemedy] = []
+    left: list[str] = []
+    for step in steps_for(cell, failure, error_type, here=here, environment=os.environ):
+        if not worth_trying(step, tried) or (first_is_enough and smallest(tried)):
+            left.append(step.id)
+            continue
+        tried.append(_try(step, cell, place, verdict.level, failure.check_name))
+        on_note(f"{cell.id} {step.id}: {tried[-1].state} {tried[-1].why} ({tried[-1].seconds:.0f} s)")
+    kind = failure_of(cell, failure, error_type, os.environ)
+    return CellTried(
+        cell=cell,
+        level=verdict.level,
+        check=failure.check_name,
+        error_type=error_type,
+        why=why,
+        failure=kind.id,
+        reason=kind.reason,
+        tried=tuple(tried),
+        not_tried=tuple(left),
+    )
+
+
+def smallest(tried: Sequence[TriedRemedy]) -> TriedRemedy | None:
+    """The smallest change that turned the cell; of two alike the one that was tried first."""
+    turned = [one for one in tried if one.state is TrialState.TURNED]
+    return min(turned, key=lambda one: one.step.remedy.size, default=None)
+
+
+def worth_trying(step: RemedyStep, tried: Sequence[TriedRemedy]) -> bool:
+    """Once a change turned the cell, only a smaller one is worth a try."""
+    found = smallest(tried)
+    return found is None or step.remedy.size < found.step.remedy.size
+
+
+# Running
+
+
+def _try(step: RemedyStep, asked: Cell, place: Workplace, before: Level, check: str) -> TriedRemedy:
+    folder = place.folder / asked.slug / step.id.replace(":", "_")
+    started = time.monotonic()
+    run = _measured(step.cell, asked, place, folder, {**step.remedy.environment, VARIABLE: step.changes.text})
+    seconds = time.monotonic() - started
+    return judge_try(step, run, before, check, evidence=str(folder / _EVIDENCE), seconds=seconds)
+
+
+def _measured(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables: Mapping[str, str]) -> RemedyRun:
+    """What a child left that measured `cell`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{folder} cannot be written", why=error.strerror or str(error), fix="Name another with --output-dir."
+        ) from error
+    task = {
+        "cell": cell.id,
+        "asked": asked.id,
+        "evidence": str(place.evidence.resolve()) if place.evidence else "",
+        "folder": str(folder.resolve()),
+        "command": place.command,
+        "timeout_s": place.timeout_s,
+    }
+    problem = run_child(task, child_environment(os.environ, variables), folder / _LOG, place.child_s)
+    try:
+        found = read_folder(folder / _EVIDENCE)
+    except HwCompatError:
+        return RemedyRun(problem=problem or "it left no evidence")
+    run = max((*found.runs, *found.other_runs), key=lambda one: one.started_at, default=None)
+    if run is None:
+        return RemedyRun(problem=problem or "it left no evidence")
+    plan = next((one for one in run.plan if one.cell_id == cell.id), None)
+    lines = (line for line in (*found.checks, *found.other_checks) if line.run_id == run.run_id)
+    return RemedyRun(
+        run=run, plan=plan, lines=tuple(line for line in lines if line.cell_id == cell.id), problem=problem
+    )
+
+
+def child_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """`own` with `variables` set, and those unset whose value is empty; a change that somebody left in it is gone."""
+    found = {name: value for name, value in own.items() if name != VARIABLE and name not in variables}
+    return with_product({**found, **{name: value for name, value in variables.items() if value}})
+
+
+def run_child(task: Mapping[str, Any], environment: Mapping[str, str], log: Path, limit_s: float) -> str:
+    """Have a child `measure` a task, or end it and all that it started after `limit_s`; why it came to nothing, or
+    empty."""
+    try:
+        ask(__name__, task, limit_s=limit_s, environment=environment, log=log)
+    except (NoAnswer, HwCompatError) as error:
+        return one_line(str(error))
+    return ""
+
+
+def measure(*, cell: str, asked: str, evidence: str, folder: str, command: str, timeout_s: float | None) -> None:
+    """Plan, write and run the suite of `cell` in `folder`, in the child.
+
+    The user's `evidence` (empty: none) names the place of the model of the cell that was `asked` for. Raises
+    `ModelError` and the like where there is none.
+    """
+    inventory = detect()
+    known = as_run_before(Cell.parse(cell), read_folder(Path(evidence)) if evidence else None, asked)
+    planned = plan_again(known, (), (), load_rules(), inventory)
+    (written,) = write_suites([planned], Path(folder) / "suites", force=True)
+    suite = read_suite(written.path)
+    assert suite is not None  # it was rendered a moment ago
+    os.environ.update(suite_environment([written]))
+    run_session(
+        [suite],
+        [suite.planned(planned.verdict.to_dict())],
+        inventory,
+        evidence=Path(folder) / _EVIDENCE,
+        command=command,
+        limits=Limits(timeout_s=timeout_s, memory_bytes=default_memory_limit()),
+        jobs=1,
+    )
+
+
+# Judging
+
+
+def verdict_of_run(cell: Cell, run: RemedyRun, leaves_out: Sequence[str] = ()) -> Verdict:
+    """The level that the lines of one run show for `cell`, by the rules of every cell.
+
+    Checks in `leaves_out` are neither asked nor required. Lines under a changed condition make `medium` at most:
+    `levels.toml` limits them.
+    """
+    if run.run is None or run.plan is None:
+        return judge_cell(cell, (), (), expiry=Expiry(cell=cell, now={}, then={}))
+    planned = [name for name in run.plan.checks if name not in leaves_out]
+    return judge_cell(
+        cell,
+        planned,
+        [line for line in run.lines if line.check_name not in leaves_out],
+        expiry=Expiry.of_run(cell, run.run),
+        weights_asked=run.plan.subject,
+        required=[name for name in required_checks(cell) if name not in leaves_out],
+    )
+
+
+def judge_try(
+    step: RemedyStep, run: RemedyRun, before: Level, check: str, *, evidence: str, seconds: float
+) -> TriedRemedy:
+    """What a try showed, for a cell that had the level `before` and whose first failed check was `check`.
+
+    It turned the cell only where its lines say under which condition they were measured, and where `check` was asked
+    again: a target that can't be asked whether it decodes doesn't turn what failed in decoding.
+    """
+    verdict = verdict_of_run(step.cell, run, step.remedy.leaves_out)
+    failure = run.first_failure
+    skipped = next((line for line in run.lines if line.error_type == "not_applicable"), None)
+    planned = run.plan.checks if run.plan else ()
+    state = TrialState.FAILS
+    if not run.lines or all(line.outcome is Outcome.NOT_RUN for line in run.lines):
+        state = TrialState.NOT_RUN
+    elif verdict.level in _WORKS:
+        told = all(line.conditions.get(CHANGED, "") == step.changes.text for line in run.lines)
+        state = TrialState.NOT_RUN if not told else TrialState.TURNED if check in planned else TrialState.BETTER
+    elif failure is None and verdict.level is Level.UNKNOWN:
+        state = TrialState.NOT_APPLICABLE if skipped is not None else TrialState.NOT_RUN
+    elif (verdict.level.rank or 0) > (before.rank or 0):
+        state = TrialState.BETTER
+    why = run.problem
+    if not why and state is TrialState.BETTER and failure is None:
+        why = f"{check} can't be asked there"
+    elif not why and state is not TrialState.TURNED:
+        line = failure or skipped
+        reasons = [check_reason(line)] if line else verdict.reasons
+        why = reason_text(reasons[0]) if reasons else "it left no line of evidence"
+    left_out = [name for name in step.remedy.leaves_out if name in planned]
+    return TriedRemedy(
+        step=step,
+        state=state,
+        level=verdict.level,
+        error_type=failure.error_type if failure else "",
+        why=why,
+        conditions=(
+            *map(reason_text, verdict.conditions),
+            *(f"{name} was skipped: this fix gives up what it checks" for name in left_out),
+        ),
+        evidence=evidence,
+        run=run.run.run_id if run.run else "",
+        seconds=round(seconds, 1),
+    )
+
+
+if __name__ == "__main__":
+    answer(lambda task: measure(**task))

@@ -1,0 +1,90 @@
+"""Runs the checks of a suite in a child until one fails, with a recorder beside them. A crash, a hang or a lack of
+memory costs the child, and what it had written down by then is what is known."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import HwCompatError
+from hardware.process import ROOT, NoAnswer, answer, ask, limit_memory
+from hardware.testing.pytest_environment import AUTOLOAD
+
+from .captured_failure import ANSWER, CapturedFailure, Shape
+
+_SUITE_INI = ROOT / "hardware" / "testing" / "suite.ini"
+_LAST_LINES = 5
+
+
+class NothingCaptured(HwCompatError):
+    """The check did not fail, or its process ended before it said anything."""
+
+    exit_code = 1
+
+
+def capture(
+    suite: str, checks: Sequence[str], folder: Path, *, seconds: float, memory_bytes: int = 0, weights: bool = True
+) -> CapturedFailure:
+    """Run `checks` of the suite with this text one after the other in a child, and write what the first failing one
+    was given and what it should have given into `folder`.
+
+    Without `weights` they aren't copied. Raises `NothingCaptured` where none fails here.
+    """
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as work:
+        file, log = Path(work, "test_suite.py"), Path(work, "log.txt")
+        file.write_text(suite, encoding="utf-8")
+        question = {
+            "suite": str(file),
+            "checks": list(checks),
+            "folder": str(folder.resolve()),
+            "memory_bytes": memory_bytes,
+            "weights": weights,
+        }
+        started = time.monotonic()
+        how: dict[str, Any] = {}
+        code: int | None
+        try:
+            code, undecided = ask(
+                __name__, question, limit_s=seconds, environment={**os.environ, AUTOLOAD: "1"}, log=log
+            )
+        except NoAnswer as error:
+            code, undecided = error.ended.returncode, ""
+            if code is None:
+                how = {"shape": Shape.TIMEOUT}
+            elif code < 0:
+                how = {"shape": Shape.CRASHED, "signal": -code}
+        took = time.monotonic() - started
+        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if code == 0:
+        raise NothingCaptured("no check fails here now", why="the suite was run again, and it passes")
+    if undecided:
+        raise NothingCaptured("the check was not decided here", why=undecided)
+    if not (folder / ANSWER).is_file():
+        last = " | ".join(said[-_LAST_LINES:]) or "nothing"
+        raise NothingCaptured("the check could not be run again", why=f"its process ended with {code}, saying {last}")
+    return replace(CapturedFailure.read(folder), seconds=took, **how)
+
+
+def _run(*, suite: str, checks: Sequence[str], folder: str, memory_bytes: int, weights: bool) -> tuple[int, str]:
+    """The exit code of pytest in the child, and what left the last check undecided, if anything did."""
+    import pytest
+
+    from .failure_recorder import FailureRecorder
+    from .hooks import watch
+
+    limit_memory(memory_bytes)
+    recorder = FailureRecorder(folder=Path(folder), with_weights=weights)
+    watch(recorder)
+    names = [f"{suite}::test_{check}" for check in checks]
+    settings = ["-c", str(_SUITE_INI), f"--rootdir={Path(suite).parent}", "--noconftest", "-x"]
+    code = int(pytest.main([*names, *settings, "--capture=sys", "--tb=line"], plugins=[recorder]))
+    return code, recorder.undecided
+
+
+if __name__ == "__main__":
+    answer(lambda question: _run(**question))

@@ -1,0 +1,196 @@
+"""Watches a check of a suite from inside its process: the last step that was tried, its inputs, what was compared.
+
+Every step is written down before it is tried, so that a crash leaves as much as an exception.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardware.model.calls import without_cache
+from hardware.output_masks import masks_of
+
+from .captured_failure import EXPECTED, INPUTS, MASK, WEIGHTS, CapturedFailure, Does, FailedStep, Shape, Way
+
+if TYPE_CHECKING:
+    from hardware.compare import Array
+    from hardware.testing.model_test import ModelTest
+
+_LEFT = re.compile(r"it leaves (.{1,400}?) to the host")
+LARGEST_FILE = 512 * 2**20
+"""Bytes of weights or of a graph that are copied into a folder; more is no issue's attachment."""
+
+
+@dataclass(kw_only=True)
+class TriedStep:
+    """A step with the arrays that it was given."""
+
+    step: FailedStep
+    inputs: Mapping[str, Any]
+
+
+Compared = tuple[TriedStep | None, dict[str, Any], dict[str, Any]]
+"""A comparison that failed: the step, the arrays that were expected, and what `CapturedFailure` tells of it."""
+
+
+@dataclass(kw_only=True, eq=False)
+class FailureRecorder:
+    """What is known of the check that runs, as a plugin of the pytest that runs it.
+
+    `export` is the pass for which a model was exported last, `undecided` why the last check that failed shows
+    nothing.
+    """
+
+    folder: Path
+    with_weights: bool = True
+    check: str = ""
+    case: ModelTest | None = None
+    tried: TriedStep | None = None
+    export: TriedStep | None = None
+    compared: Compared | None = None
+    of_export: Compared | None = None
+    """The last comparison of an export with torch that failed."""
+
+    refused: str = ""
+    undecided: str = ""
+    by_output: dict[int, tuple[Any, TriedStep | None]] = field(default_factory=dict)
+    _weights: bool = False
+    _graph: Path | None = None
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        """A check begins: forget what another one left; what was loaded stays loaded."""
+        self.began(item.name.removeprefix("test_"))
+
+    def pytest_runtest_makereport(self, call: Any) -> None:
+        """A part of a check is over."""
+        from hardware.errors import BackendUnavailable
+        from hardware.testing.measurement import Ambiguous, NotApplicable
+
+        if call.excinfo is None:
+            return
+        error = call.excinfo.value
+        if isinstance(error, BackendUnavailable | Ambiguous | NotApplicable):
+            self.undecided = f"{type(error).__name__}: {error}"
+        else:
+            self.undecided = ""
+            self.ended(error)
+
+    def began(self, check: str) -> None:
+        """A check begins."""
+        self.check, self.compared, self.refused = check, None, ""
+
+    def try_(self, step: FailedStep, inputs: Mapping[str, Array], graph: Path | None = None) -> TriedStep:
+        """Note a step that is about to be tried. `graph` is copied, with what belongs to it."""
+        if graph is not None:
+            self._copy(graph)
+            step = replace(step, graph=graph.name)
+        self.tried = TriedStep(step=step, inputs={name: np.asarray(one) for name, one in inputs.items()})
+        self._write_given(self.tried)
+        CapturedFailure(check=self.check, shape=Shape.CRASHED, step=step, stage=self._stage()).write(self.folder)
+        return self.tried
+
+    def failed(self, tried: TriedStep | None, expected: dict[str, Any], **found: Any) -> None:
+        """Note a comparison that failed, with what `CapturedFailure` tells of it; the first of a check counts."""
+        self.compared = self.compared or (tried, expected, found)
+
+    def ended(self, error: BaseException) -> None:
+        """Write what is known of a check that failed."""
+        root, stage = root_of(error), self._stage()
+        tried, compared = self.tried, self.compared
+        if compared is None and getattr(error, "error_type", "") == "conversion_wrong":
+            compared = self.of_export
+        if compared is not None:
+            tried, expected, how = compared
+            np.savez(self.folder / EXPECTED, **expected)
+        elif stage in ("export", "convert") and self.export is not None:
+            tried = self.export
+        elif isinstance(error, AssertionError):
+            self.refused = self.refused or "what it asserts is no comparison of outputs that a script could repeat"
+        elif tried is None and stage == "build":
+            tried = TriedStep(step=FailedStep(way=Way.TORCH, does=Does.BUILD, device="cpu"), inputs={})
+        if tried is None:
+            self.refused = self.refused or "it failed before anything was asked of the model"
+        else:
+            self._write_given(tried)
+        dtype = str(getattr(self.case.__dict__.get("runnable"), "actual_dtype", "")) if self.case else ""
+        found = CapturedFailure(
+            check=self.check,
+            shape=Shape.RAISED,
+            stage=stage,
+            step=tried.step if tried else None,
+            exception=type(root).__name__,
+            message=str(root),
+            refused=self.refused,
+            computed_in=dtype,
+            left=left[1] if (left := _LEFT.search(str(error))) else "",
+        )
+        if compared is not None:
+            found = replace(found, shape=Shape.NUMBERS, exception="", **{"message": "", **how})
+        found.write(self.folder)
+
+    def _stage(self) -> str:
+        return str(self.case.measured.stage) if self.case is not None else ""
+
+    def _write_given(self, tried: TriedStep) -> None:
+        """The inputs of a step; beside them the weights of a freshly built model, once, where it has no graph."""
+        np.savez(self.folder / INPUTS, **tried.inputs)
+        if tried.step.way.has_graph or self._weights or not self.with_weights or self.case is None:
+            return
+        from safetensors.torch import save_model
+
+        self._weights = True  # a model that can't be built is asked once
+        stage = self.case.measured.stage
+        try:
+            model = self.case._build()
+        except Exception:
+            return
+        finally:
+            self.case.measured.stage = stage
+        size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+        if size > LARGEST_FILE:
+            self.refused = f"its weights take {size // 2**20} MiB, which is too much to copy"
+            return
+        save_model(model, str(self.folder / WEIGHTS))
+
+    def _copy(self, graph: Path) -> None:
+        if graph == self._graph:
+            return
+        self._graph = graph
+        parts = [one for one in (graph, graph.with_suffix(".bin"), Path(f"{graph}.data")) if one.is_file()]
+        if sum(one.stat().st_size for one in parts) > LARGEST_FILE:
+            self.refused = "its graph is too large to copy"
+            return
+        for one in parts:
+            # The name of external data stands inside an ONNX file; a .bin is found by its own .xml's name.
+            shutil.copyfile(one, self.folder / one.name)
+
+
+def root_of(error: BaseException) -> BaseException:
+    """The innermost cause that was named: what a runtime raised, not what we made of it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def expected_of(want: Any, got: Mapping[str, Array], required: tuple[str, ...]) -> dict[str, Array]:
+    """The outputs that a comparison looked at, and their masks."""
+    names = [name for name in want.arrays if name in got or name in required]
+    arrays = {name: want.arrays[name] for name in names}
+    return arrays | {f"{MASK}{name}": mask for name, mask in want.masks.items() if name in arrays}
+
+
+def masks_for(masked_by: Mapping[str, str], inputs: Mapping[str, Array], names: Any) -> dict[str, Array]:
+    """The masks of outputs, under the names that they are written with."""
+    return {f"{MASK}{name}": one for name, one in masks_of(masked_by, inputs).items() if name in names}
+
+
+def wishes_of(model: Any) -> dict[str, Any]:
+    """Whether a model's forward pass can be asked to keep no cache; nothing where it has none."""
+    return {"use_cache": bool(without_cache(model))} if hasattr(model, "forward") else {}

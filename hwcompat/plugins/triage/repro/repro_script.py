@@ -1,0 +1,265 @@
+"""Renders the one script of a repro, and runs it in a child that can't find our packages.
+
+Rendering is pure: from what was captured and the suite's text to text; whatever reaches the source is a literal, an
+identifier or a comment. The part of a suite that builds its model is taken as it stands there: a person reads the
+same code in both.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from generators.suites.render import environment
+from hardware.errors import UsageError
+from hardware.export.onnx_export import OPSET
+from hardware.process import run
+
+from .captured_failure import EXPECTED, INPUTS, MASK, WEIGHTS, CapturedFailure, Does, Shape, Way
+
+SCRIPT = "repro.py"
+_LONGEST_READ = 200_000
+_RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$", re.DOTALL)
+_OFF = re.compile(r"off by (?P<error>inf|nan|\d\.\d+e[+-]\d+) of its scale")
+
+_START = "make_model"
+_OF_CHECKPOINTS = frozenset({"load_checkpoint", "checkpoint_folder"})
+_LIBRARIES = ("transformers", "diffusers")
+_TRACED = (Way.OPENVINO_CONVERT, Way.ONNX_EXPORT)
+_PACKAGES: Mapping[Way, Sequence[str]] = {
+    Way.TORCH: ("torch", "numpy", "safetensors"),
+    Way.OPENVINO_CONVERT: ("torch", "numpy", "safetensors", "openvino"),
+    Way.OPENVINO_GRAPH: ("numpy", "openvino"),
+    Way.ONNX_EXPORT: ("torch", "numpy", "safetensors", "onnx", "onnxruntime"),
+    Way.QNN_GRAPH: ("numpy", "onnxruntime", "onnxruntime-qnn"),
+}
+"""What a script of each way needs, by the names of distributions; a library of models comes to it."""
+
+_IMPORTED = ("onnxruntime", "onnxruntime-qnn", "openvino", "torch")
+"""Those that a script imports as a whole."""
+
+_INFINITE = "minus infinity"
+_FLOAT16_LARGEST = -65504.0
+"""HTP computes in float16: what is smaller than any of its numbers was ruled out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """`imports` and `code` that define `make_model`. `checkpoint` is the class whose weights are somebody's own; then
+    there is no code."""
+
+    imports: tuple[str, ...]
+    code: str
+    checkpoint: str = ""
+
+
+def model_source(text: str) -> ModelSource:
+    """What `make_model` of a suite needs, and nothing else.
+
+    Raises `UsageError` where it needs a package that isn't a public library of models.
+    """
+    tree = ast.parse(text)
+    defined = {name: node for node in tree.body for name in _names_of(node)}
+    wanted = [_START]
+    taken: dict[int, ast.stmt] = {}
+    while wanted:
+        node = defined.get(wanted.pop())
+        if node is not None and node.lineno not in taken:
+            taken[node.lineno] = node
+            wanted += _used_in(node)
+    nodes = [taken[line] for line in sorted(taken)]
+    used = {name for node in nodes for name in _used_in(node)}
+    imports = {node: _narrowed(node, used) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)}
+    if used & _OF_CHECKPOINTS:
+        returned = ast.unparse(defined[_START]).partition("load_checkpoint(")[2]
+        library = tuple(line for line in imports.values() if line.startswith("from transformers"))
+        return ModelSource(imports=library, code="", checkpoint=returned.partition(",")[0])
+    for line in imports.values():
+        if (package := line.split()[1].partition(".")[0]) not in (*_LIBRARIES, "copy", "torch"):
+            raise UsageError(
+                "no script can stand alone for this model",
+                why=f"it is made by {package}, which isn't a public library of models",
+                fix="The failing suite itself is the shortest way to show it.",
+            )
+    code = [ast.get_source_segment(text, node) or "" for node in nodes if node not in imports]
+    return ModelSource(imports=tuple(imports.values()), code="\n\n\n".join(code))
+
+
+def _names_of(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name for alias in node.names)
+    elif isinstance(node, ast.Assign):
+        yield from (one.id for one in node.targets if isinstance(one, ast.Name))
+    elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+
+
+def _used_in(node: ast.stmt) -> list[str]:
+    return [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
+
+
+def _narrowed(node: ast.Import | ast.ImportFrom, used: set[str]) -> str:
+    if isinstance(node, ast.Import):
+        return ast.unparse(node)
+    names = [alias.name for alias in node.names if (alias.asname or alias.name) in used]
+    return f"from {node.module} import {', '.join(names)}"
+
+
+def script_text(
+    captured: CapturedFailure,
+    source: ModelSource,
+    arrays: Mapping[str, Sequence[str]],
+    *,
+    title: str,
+    story: Sequence[str],
+    masks: bool = False,
+) -> str:
+    """The script that shows what was captured.
+
+    `arrays` are the names of what lies beside it, by file: those of the inputs decide which helpers it needs.
+    `title` and `story` stand in its first lines. With `masks`, transformers' masks are those that optimum-intel
+    registers when it exports: a tracer can't follow the library's own. Raises `UsageError` where there is no step.
+    """
+    step = captured.step
+    if step is None or captured.refused:
+        raise UsageError("no script can show it", why=captured.refused or "nothing was tried")
+    way, is_graph, is_traced = step.way, step.way.has_graph, step.way in _TRACED
+    source = ModelSource(imports=(), code="") if is_graph else source
+    libraries = [name for name in _LIBRARIES if any(f"from {name} " in line for line in source.imports)]
+    packages = [*_PACKAGES[way], *libraries, *(["optimum-intel"] if masks else [])]
+    is_nested = not is_graph and any("." in name for name in arrays.get(INPUTS, ()))
+    wish = ", use_cache=False" if step.facts.get("use_cache") else ""
+    compares = captured.shape is Shape.NUMBERS
+    smallest = _FLOAT16_LARGEST if way is Way.QNN_GRAPH or step.precision == "float16" else -3.3e38
+    values = {
+        **vars(step),
+        "title": title,
+        "story": story,
+        "masks": masks,
+        "command": "python repro.py" + (" FOLDER_OR_ID_OF_THE_CHECKPOINT" if source.checkpoint else ""),
+        "packages": packages,
+        "modules": sorted(name.replace("-", "_") for name in packages if name in _IMPORTED),
+        "source": source,
+        "half": step.precision in ("float16", "bfloat16"),
+        "opset": OPSET,
+        "has_graph": is_graph,
+        "has_weights": WEIGHTS in arrays and not is_graph and step.does is not Does.BUILD,
+        "traced": is_traced,
+        "flattens": is_traced or (not is_graph and step.does in (Does.FORWARD, Does.GRADIENTS, Does.RELOAD)),
+        "weights": WEIGHTS,
+        "inputs": INPUTS,
+        "expected": EXPECTED,
+        "compares": compares,
+        "tolerance": captured.tolerance if compares else None,
+        "ruled_out": smallest if compares and _INFINITE in arrays.get(EXPECTED, ()) else None,
+        "nested": is_nested,
+        "arguments": _arguments(step.facts.get("order", ())),
+        "call": ("**nested(tensors)" if is_nested else "**tensors") + wish,
+        "named_call": ("**nested(named)" if is_nested else "**named") + wish,
+    }
+    return _tidied(environment().get_template("repro/script.py.j2").render(values))
+
+
+def _arguments(names: Sequence[str]) -> dict[str, str]:
+    """What the parameters of a forward pass are called in Python, by the names of its inputs."""
+    return {
+        name: name if name.isidentifier() and not keyword.iskeyword(name) else f"input_{place}"
+        for place, name in enumerate(names)
+    }
+
+
+def _tidied(text: str) -> str:
+    """At most two blank lines in a row, and none at a line's end. Raises `UsageError` for what isn't Python."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.strip() or lines[-2:] != ["", ""]:
+            lines.append(line.rstrip())
+    tidy = "\n".join(lines).rstrip("\n") + "\n"
+    try:
+        ast.parse(tidy, feature_version=sys.version_info[:2])
+    except SyntaxError as error:
+        raise UsageError("the script of this failure is no Python", why=str(error)) from error
+    return tidy
+
+
+def arrays_in(folder: Path) -> dict[str, list[str]]:
+    """The names of the arrays in each file beside a script, and `minus infinity` where one of them holds it."""
+    import numpy as np
+
+    found: dict[str, list[str]] = {WEIGHTS: []} if (folder / WEIGHTS).is_file() else {}
+    for name in (INPUTS, EXPECTED):
+        arrays = dict(np.load(folder / name)) if (folder / name).is_file() else {}
+        held = any(one.dtype.kind == "f" and bool(np.isneginf(one).any()) for one in arrays.values())
+        found[name] = [*(one for one in arrays if not one.startswith(MASK)), *([_INFINITE] if held else [])]
+    return found
+
+
+# Running
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """How a script ended: its exit `code` (None where it was ended after `seconds`), what it `printed`, and the
+    `exception` that ended it, with its `message`."""
+
+    code: int | None
+    seconds: float
+    printed: str
+    exception: str = ""
+    message: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """The largest error in the message of a failed comparison; None where it isn't one."""
+        found = [float(one) for one in _OFF.findall(self.message)] if self.exception == "AssertionError" else []
+        return max(found, key=lambda one: (one != one, one)) if found else None
+
+
+def run_script(
+    folder: Path,
+    *,
+    python: str = sys.executable,
+    seconds: float,
+    memory_bytes: int = 0,
+    arguments: tuple[str, ...] = (),
+) -> Shown:
+    """Run the script in `folder` with `python`, isolated: no variable and no folder leads it to a package of ours."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HWCOMPAT"))}
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "CI": "true"}
+    environment |= {"ORT_DISABLE_TELEMETRY": "1"}
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as work:
+        ended = run(
+            [python, "-I", str((folder / SCRIPT).resolve()), *arguments],
+            limit_s=seconds,
+            cwd=work,
+            environment=environment,
+            memory_bytes=memory_bytes,
+        )
+    kind, message = last_exception(ended.stderr[-_LONGEST_READ:])
+    return Shown(
+        code=ended.returncode,
+        seconds=ended.seconds,
+        printed=ended.stdout[-_LONGEST_READ:],
+        exception=kind,
+        message=message,
+    )
+
+
+def last_exception(log: str) -> tuple[str, str]:
+    """The class, without its module, and the message of the exception that a traceback ends with; else empty."""
+    _, found, rest = log.rpartition("Traceback (most recent call last):\n")
+    if not found:
+        return "", ""
+    lines = rest.splitlines()
+    start = next((place for place, line in enumerate(lines) if line and not line.startswith(" ")), None)
+    raised = _RAISED.match("\n".join(lines[start:])) if start is not None else None
+    if raised is None:
+        return "", ""
+    return raised["kind"].rpartition(".")[2], (raised["message"] or "").strip()

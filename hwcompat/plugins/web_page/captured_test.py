@@ -1,0 +1,223 @@
+"""`CapturedTest`: stands for `ModelTest` while a suite runs, and writes down what each check would ask of a target.
+
+The suite stays the one place that says what a check asserts: passes, references and limits are taken from its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from hardware.backends._web import WebBackend
+from hardware.backends.base import Execution, ModelSubject
+from hardware.backends.factory import get_backend
+from hardware.compare import is_meant
+from hardware.export.exported import ONNX
+from hardware.export.onnx_export import export_onnx, with_positions
+from hardware.output_masks import masks_of
+from hardware.testing.measurement import Outputs
+from hardware.testing.model_test import ModelTest
+from hardware.testing.reference import digest_of
+
+if TYPE_CHECKING:
+    from hardware.compare import Array
+
+
+class NotCaptured(Exception):
+    """A check asks what a page can't do; the message says what."""
+
+
+class Bytes:
+    """Arrays one after the other, each at a place that its dtype can be read from."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def places(self, arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Take some arrays in, and tell where each lies."""
+        found = {}
+        for name, array in arrays.items():
+            self.data += b"\0" * (-len(self.data) % 8)
+            found[name] = {"type": str(array.dtype), "dims": list(array.shape), "at": len(self.data)}
+            found[name]["bytes"] = array.nbytes
+            self.data += array.tobytes()
+        return found
+
+
+@dataclass
+class CapturedCase:
+    """What a suite's checks ask, in the order in which they ask.
+
+    `steps` are by check; a step names a pass and what it is held against by their numbers. `files` are the exports by
+    shapes, `passes` their inputs, `wanted` the reference outputs with their masks, as places in `inputs` and
+    `expected`.
+    """
+
+    check: str = ""
+    steps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+    conditions: dict[str, str] = field(default_factory=dict)
+    passes: list[dict[str, Any]] = field(default_factory=list)
+    wanted: list[dict[str, Any]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    inputs: Bytes = field(default_factory=Bytes)
+    expected: Bytes = field(default_factory=Bytes)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, key: str, entries: list[dict[str, Any]], made: Callable[[], dict[str, Any]]) -> int:
+        """The place of an entry among its kind, where it is made when it is new."""
+        if key not in self._numbers:
+            self._numbers[key] = len(entries)
+            entries.append(made())
+        return self._numbers[key]
+
+    def ask(self, step: Mapping[str, Any]) -> None:
+        """One more step of the check that runs."""
+        self.steps.setdefault(self.check, []).append(dict(step))
+
+
+captured = CapturedCase()
+"""What the suite of this process was asked so far."""
+
+
+class AskedCall:
+    """A number that a page will measure. Comparing it with a limit writes the step down; nothing else can be done."""
+
+    def __init__(self, step: Mapping[str, Any]) -> None:
+        self.step = step
+
+    def __le__(self, limit: float) -> bool:
+        captured.ask({**self.step, "at_most": float(limit)})
+        return True
+
+    def __gt__(self, limit: float) -> bool:
+        captured.ask({**self.step, "more_than": float(limit)})
+        return True
+
+    def _refused(self, *_: object) -> NoReturn:
+        raise NotCaptured("it does more with an error than hold it against a limit")
+
+    __lt__ = __ge__ = __float__ = __add__ = __mul__ = __bool__ = _refused
+
+
+class _NotComputed(Mapping[str, Any]):
+    """The outputs of a pass that a page will make."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def _refused(self, *_: object) -> NoReturn:
+        raise NotCaptured("it looks into outputs itself")
+
+    __getitem__ = __iter__ = __len__ = _refused
+
+
+class CapturedTest(ModelTest):
+    """A `ModelTest` whose target computes nothing: every pass is exported and numbered, every reference is real."""
+
+    @property
+    def backend(self) -> WebBackend:
+        return self._target
+
+    @cached_property
+    def _target(self) -> WebBackend:
+        target = get_backend(self.requested_target)
+        assert isinstance(target, WebBackend), "pages are of browsers alone"
+        return target
+
+    @property
+    def substitution_reason(self) -> str:
+        return ""
+
+    @cached_property
+    def _subject(self) -> ModelSubject:
+        captured.facts |= {"conditions": self._conditions(None), "subject": str(self.subject)}
+        return ModelSubject(
+            model=self._changed(),
+            task=self.cell.task,
+            identity=self._identity,
+            generates=self.generates,
+            masked_by=self.masked_by,
+            trains_only=self.trains_only,
+            rebuild=self._changed,
+        )
+
+    @property
+    def _conditions_of_graph(self) -> Mapping[str, str]:
+        return captured.conditions
+
+    def parameter_count(self) -> int:
+        found = super().parameter_count()
+        captured.facts["parameters"] = found
+        return found
+
+    def run(self, inputs: Mapping[str, Array]) -> Outputs:
+        return Outputs(
+            arrays=_NotComputed(self._pass_of(inputs)), masks=masks_of(self.masked_by, inputs), inputs=inputs
+        )
+
+    def _pass_of(self, inputs: Mapping[str, Array]) -> int:
+        arrays = {name: np.ascontiguousarray(one) for name, one in with_positions(self._subject, inputs).items()}
+        exported = export_onnx(self._subject, inputs)
+        file = exported.folder / ONNX
+        captured.conditions |= {**exported.conditions(), **self.backend.coarse_in(file)}
+        captured.files.setdefault(str(file), file)
+        first, tokens = next(iter(inputs.values())), inputs.get("input_ids")
+
+        def made() -> dict[str, Any]:
+            return {
+                "file": list(captured.files).index(str(file)),
+                "inputs": captured.inputs.places(arrays),
+                "batch": int(first.shape[0]) if first.ndim else None,
+                "sequence_length": None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1]),
+            }
+
+        return captured.number(f"pass {file} {digest_of(arrays)}", captured.passes, made)
+
+    def error(self, got: Outputs, want: Outputs) -> Any:
+        return self._asked("error", got, want)
+
+    def difference(self, got: Outputs, want: Outputs) -> Any:
+        return self._asked("difference", got, want)
+
+    def _asked(self, what: str, got: Outputs, want: Outputs) -> AskedCall:
+        if not isinstance(got.arrays, _NotComputed):
+            raise NotCaptured("it compares what no pass of the target gave")
+        if not all(is_meant(one) for one in want.arrays.values()):
+            raise NotCaptured("the reference holds what is no number")
+
+        def made() -> dict[str, Any]:
+            kinds = {name: np.float64 if one.dtype.kind == "f" else np.int64 for name, one in want.arrays.items()}
+            exact = {name: np.ascontiguousarray(one, dtype=kinds[name]) for name, one in want.arrays.items()}
+            masks = {name: np.asarray(mask, dtype=np.uint8) for name, mask in want.masks.items()}
+            places = captured.expected.places
+            return {"outputs": places(exact), "masks": places(masks), "required": list(self.required)}
+
+        key = f"want {digest_of(want.arrays)} {digest_of(want.masks)}"
+        number = captured.number(key, captured.wanted, made)
+        return AskedCall({"what": what, "pass": got.arrays.number, "want": number})
+
+    def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float], scale: float) -> Any:
+        values = [[list(map(int, place)), float(value)] for place, value in recorded.items()]
+        number = self._pass_of(self.inputs)
+        return AskedCall(
+            {"what": "recorded", "pass": number, "output": output, "values": values, "scale": float(scale)}
+        )
+
+    def execution(self) -> Execution:
+        captured.ask({"what": "execution", "pass": self._pass_of(self.inputs)})
+        return Execution(native={"planned": 1}, offloaded={}, dtype=self.cell.precision, device="", unseen="")
+
+    def save_and_reload(self, *_: object) -> NoReturn:
+        raise NotCaptured("a page saves no model")
+
+    def gradient_error(self) -> NoReturn:
+        raise NotCaptured("a page has no gradients")
+
+    def generate(self) -> NoReturn:
+        raise NotCaptured("a page decodes nothing step by step")

@@ -1,0 +1,255 @@
+"""The seal of a page: all that is settled when it is made, as one text whose hash names the page.
+
+Prediction, plan, limits, and hashes of the model's files, inputs and expected outputs stand in it. A copy stays where
+the page was made (`hardware/evidence/pages.py`), and what comes back is held against that copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.grade import level_rules
+from generators.compatibility.judge import judge, strongest_of
+from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Verdict
+from generators.compatibility.vocabulary import vocabulary
+from generators.models.given_recipe import GivenRecipe
+from generators.plan import PlannedSuite, predicted_for
+from hardware.backends._web import ERROR_PATTERNS, PASS_LIMIT_S, WebBackend
+from hardware.backends._web_placement import MEMCPY_OPERATORS, REARRANGING_OPERATORS, WHOLE, operators_of
+from hardware.backends.factory import backend_class, declarations_of, get_backend
+from hardware.backends.webgpu import NATIVE
+from hardware.cell import Cell
+from hardware.detect import HardwareInfo
+from hardware.errors import ModelError, UsageError
+from hardware.evidence.latest import read_latest
+from hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text
+from hardware.evidence.record import SCHEMA_VERSION, PlannedCell, plain
+from hardware.evidence.store import Evidence
+from hardware.evidence.versions import sealed_versions
+from hardware.evidence.writer import now
+from hardware.export.exported import ONNX
+from hardware.export.onnx_export import output_name
+from hardware.redaction import redact_all
+from hardware.software import SOFTWARE_ADAPTERS
+from hardware.target import Target
+from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
+from hardware.testing.suite_file import SuiteFile, read_suite
+from hardware.testing.tolerances import tolerance_for
+from reports.reason_text import reason_text
+
+from .page_capture import CapturedSuite, capture
+
+PRECISION = "float32"
+ISOLATION = "none: all checks of a page share one tab"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """ONNX Runtime Web as a page brings it along: its `script` with what it imports, its `wasm`, its version."""
+
+    version: str
+    script: bytes
+    wasm: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedPage:
+    """What a page is rendered from: the seal's `text`, what it says as `sealed`, and the bytes it vouches for."""
+
+    text: str
+    sealed: Mapping[str, Any]
+    suite: CapturedSuite
+    runtime: Runtime
+
+    @property
+    def id(self) -> str:
+        """The page's name: the hash of its seal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
+    """The one suite that a page can be made of. Raises `UsageError` with the reason for any other."""
+    if len(planned) != 1:
+        raise UsageError(
+            f"{len(planned)} cells were chosen, and a page is of one",
+            why="who opens it shall see one answer",
+            fix="Name one model with one task, and one device; --select chooses among several.",
+        )
+    (one,) = planned
+    if not issubclass(backend_class(one.cell.target.name), WebBackend) or one.cell.target.variant == NATIVE:
+        raise UsageError(
+            f"no browser runs {one.cell.target}", fix="Name --device webgpu, webnn, webnn:gpu or webnn:npu."
+        )
+    if one.cell.precision != PRECISION:
+        raise UsageError(f"a page computes in {PRECISION}, not in {one.cell.precision}", fix="Leave out --precision.")
+    if isinstance(one.profile.recipe, GivenRecipe):
+        raise UsageError(
+            f"{one.profile.asked} has no page", why="only model types and checkpoints can be embedded yet"
+        )
+    return one
+
+
+def known_of(planned: PlannedSuite, inventory: HardwareInfo, evidence: Evidence) -> tuple[Verdict, ...]:
+    """A verdict for each target: what rules predict, and what evidence shows where there is any."""
+    predicted = predicted_for(planned.profile, planned.cell.precision, load_rules(), inventory)
+    targets = [Target(name=name) for name in vocabulary().hardware_types if not declarations_of(name).SIMULATED]
+    verdicts = [planned.verdict if target == planned.cell.target else predicted(target) for target in targets]
+    if planned.cell.target not in targets:
+        verdicts.append(planned.verdict)
+    own = tuple(line for line in evidence.checks if line.model == planned.cell.model)
+    measured = {one.cell: one for one in judge(read_latest(dataclasses.replace(evidence, checks=own)), inventory)}
+    return tuple(strongest_of(measured.get(one.cell, one), one) for one in verdicts)
+
+
+def seal(
+    planned: PlannedSuite,
+    versions: Mapping[str, str],
+    known: Sequence[Verdict],
+    runtime: Runtime,
+    command: str,
+) -> SealedPage:
+    """Capture what the suite's checks ask, and settle it.
+
+    `versions` are those of this machine, `known` what is said of the model on every target. Takes as long as the
+    model's exports do. Raises `ModelError` where it has none.
+    """
+    with tempfile.TemporaryDirectory(prefix="hwcompat-page-") as name:
+        path = Path(name) / planned.file_name
+        path.write_text(planned.text, encoding="utf-8")
+        suite = read_suite(path)
+        assert suite is not None
+        folder = planned.profile.folder
+        captured = capture(path, {CHECKPOINTS_VARIABLE: str(folder.resolve())} if folder else {})
+    return sealed_page(planned, suite, captured, versions, known, runtime, command)
+
+
+def sealed_page(
+    planned: PlannedSuite,
+    suite: SuiteFile,
+    captured: CapturedSuite,
+    versions: Mapping[str, str],
+    known: Sequence[Verdict],
+    runtime: Runtime,
+    command: str,
+) -> SealedPage:
+    """The seal over what was captured. Raises `ModelError` where a planned check asked nothing and says not why."""
+    cell, asked = planned.cell, captured.asked
+    run = suite.planned(planned.verdict.to_dict())
+    if silent := [
+        one for one in run.checks if one != BUILDS and one not in {**asked["steps"], **asked["not_captured"]}
+    ]:
+        raise ModelError(
+            f"no page can be made: nothing is known of what {', '.join(silent)} asks",
+            why="its run asked nothing of a target, and gave no reason",
+        )
+    conditions = {"optimisation": "O0", **asked["conditions"], **asked["facts"].get("conditions", {})}
+    rules = level_rules()
+    limit = tolerance_for(cell.target, cell.precision, conditions)
+    own = planned.tolerance
+    sealed = {
+        "schema_version": SEAL_VERSION,
+        "sealed_at": now(),
+        "run": redact_all(_run(run, cell, versions, command)),
+        "check": {
+            "cell_id": cell.id,
+            "subject": suite.subject,
+            "requested_target": str(cell.target),
+            "precision": cell.precision,
+            "model": cell.model,
+            "task": cell.task,
+            "suite_hash": suite.suite_hash,
+            "model_revision": suite.model_revision,
+            "config_hash": suite.config_hash,
+            "architecture": suite.architecture,
+        },
+        "conditions": conditions,
+        "limited_by": [rules.condition_text(*one) for one in rules.limiting(conditions)],
+        "tolerance": {"limit": own.limit if own else limit.limit, "reason": own.stated if own else limit.reason},
+        "parameters": asked["facts"].get("parameters"),
+        **{name: asked[name] for name in ("steps", "passes", "wanted", "not_captured")},
+        "files": [_file(data) for data in captured.files],
+        "inputs": _hashed(captured.inputs),
+        "expected": _hashed(captured.expected),
+        "target": _target(cell),
+        "runtime": {
+            "version": runtime.version,
+            "script": _hashed(runtime.script),
+            "wasm": _hashed(runtime.wasm),
+        },
+        "known": redact_all([_known(one) for one in known]),
+    }
+    return SealedPage(text=seal_text(sealed), sealed=sealed, suite=captured, runtime=runtime)
+
+
+def _hashed(data: bytes) -> dict[str, Any]:
+    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+
+def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command: str) -> dict[str, Any]:
+    """The run line as far as it is settled: what opens the page adds its id, its moment and the device."""
+    return {
+        "kind": "run",
+        "schema_version": SCHEMA_VERSION,
+        "command": command,
+        "versions": sealed_versions(cell, versions, planned.checks),
+        "plan": [plain(dataclasses.asdict(planned))],
+        "isolation": ISOLATION,
+        "resumes": [],
+        "jobs": 1,
+        "origin": "hwcompat",
+    }
+
+
+def _target(cell: Cell) -> dict[str, Any]:
+    """What the backend of the target knows and a page needs: its lists stay in one place."""
+    backend = get_backend(cell.target)
+    assert isinstance(backend, WebBackend)
+    return {
+        "api": backend.API,
+        "provider": dict(backend.provider()),
+        "placement": {
+            "provider": backend.PROVIDER,
+            "copies": list(MEMCPY_OPERATORS),
+            "rearranging": list(REARRANGING_OPERATORS),
+            "whole": WHOLE,
+        },
+        "device_type": backend.device_type,
+        "host_allowed": sorted(backend.HOST_ALLOWED),
+        "error_patterns": [list(one) for one in ERROR_PATTERNS],
+        "software": list(SOFTWARE_ADAPTERS),
+        "unseen": backend.UNSEEN,
+        "limit_s": PASS_LIMIT_S,
+    }
+
+
+def _file(data: bytes) -> dict[str, Any]:
+    """A model's file: its hash, its floating-point outputs by their names in it, its nodes as evidence names them."""
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="hwcompat-page-") as name:
+        path = Path(name) / ONNX
+        path.write_bytes(data)
+        nodes = dict(operators_of(path))
+    graph = onnx.load_from_string(data).graph
+    floating = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+    outputs = {one.name: output_name(one.name) for one in graph.output if one.type.tensor_type.elem_type in floating}
+    return {**_hashed(data), "inputs": [one.name for one in graph.input], "outputs": outputs, "nodes": nodes}
+
+
+def _known(verdict: Verdict) -> dict[str, str]:
+    cell = Cell.parse(verdict.cell)
+    said = "; ".join(re.sub(r"\s+", " ", reason_text(one)) for one in verdict.reasons)
+    return {
+        "target": str(cell.target),
+        "level": str(verdict.level),
+        "basis": str(verdict.basis),
+        "reason": said[:600],
+    }

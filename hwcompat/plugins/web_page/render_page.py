@@ -1,0 +1,125 @@
+"""Renders a sealed page as one HTML file: everything that it needs stands in it, and its policy forbids the rest."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import re
+from pathlib import Path
+
+from markupsafe import Markup
+
+from hardware import workers
+from hardware.errors import ModelError
+from hardware.testing.checks import all_checks
+from reports.html.page import environment, hash_source, moment
+
+from .page_seal import SealedPage
+
+LARGEST = 64 * 2**20
+"""Bytes of a page. A phone holds it several times over while it unpacks: larger ones end tabs before they say why."""
+
+_PACKED_WEIGHTS = 0.5
+"""The part of its size to which no trained model's float32 weights are packed: gzip leaves 0.92 of them, and 0.55
+where they were float16 before. In base64 a third comes back."""
+
+_EVALUATED = {"webgpu": "'wasm-unsafe-eval'", "webnn": "'wasm-unsafe-eval' 'unsafe-eval'"}
+"""What the runtime has evaluated: WebAssembly, and for WebNN the callers of a browser's methods, which it writes."""
+
+_FOLDER = Path(__file__).parent
+_OF_THE_WORKER = Path(workers.__file__).parent / "web"
+SCRIPTS = (
+    *(_OF_THE_WORKER / name for name in ("placement.mjs", "session.mjs", "adapters.mjs")),
+    *(_FOLDER / name for name in ("parity.js", "runtime.js", "device.js", "checks.js", "verdict.js", "page.js")),
+)
+"""The page's script in order; what runs models is the same here as in the browsers of our own targets."""
+
+_EXPORT = re.compile(r"^export ", re.MULTILINE)
+_STYLES = (_FOLDER.parents[2] / "reports" / "html" / "style.css", _FOLDER / "page.css")
+_BUILDS = "the model's files are those recorded in the page, and the runtime makes sessions of them on this device"
+
+
+def render(page: SealedPage) -> str:
+    """The page's text. Raises `ModelError` where it would be larger than `LARGEST`, with what makes it so."""
+    sealed = page.sealed
+    data = embedded(page)
+    total = sum(len(text) for text in data.values())
+    if total > LARGEST:
+        models = sum(map(len, page.suite.files))
+        raise _too_large(total, f"its {len(page.suite.files)} model files alone have {models / 2**20:.0f} MiB")
+    script = script_text()
+    style = "".join(path.read_text(encoding="utf-8") for path in _STYLES)
+    says = {one.name: one.says for one in all_checks()} | {"builds": _BUILDS}
+    policy = (
+        f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src {hash_source(style)}; "
+        f"script-src {hash_source(script)} blob: {_EVALUATED[sealed['target']['api']]}"
+    )
+    return (
+        environment(_FOLDER)
+        .get_template("page.html.j2")
+        .render(
+            policy=Markup(policy),
+            style=Markup(style),
+            script=Markup(script),
+            seal=Markup(page.text),
+            data=[{"name": name, "text": Markup(text)} for name, text in data.items()],
+            check=sealed["check"],
+            checks=[{"name": name, "says": says.get(name, "")} for name in sealed["run"]["plan"][0]["checks"]],
+            known=sealed["known"],
+            api=sealed["target"]["api"],
+            size=sealed["check"]["subject"],
+            subject=_subject(page),
+            tolerance=sealed["tolerance"],
+            sealed_at=moment(sealed["sealed_at"]),
+            page_id=page.id,
+            command=sealed["run"]["command"],
+            runtime=sealed["runtime"]["version"],
+        )
+    )
+
+
+def require_small(weights: int) -> None:
+    """Refuse a model whose weights, in bytes, alone make its page too large however well they are packed: exporting
+    it takes minutes. Raises `ModelError`."""
+    least = int(weights * _PACKED_WEIGHTS * 4 / 3)
+    if least > LARGEST:
+        raise _too_large(least, f"its weights alone have {weights / 2**20:.0f} MiB, before they are packed")
+
+
+def _too_large(size: int, why: str) -> ModelError:
+    return ModelError(
+        f"the page would have {size / 2**20:.0f} MiB or more, and {LARGEST / 2**20:.0f} MiB is the most",
+        why=why,
+        fix="Name the model's type instead of a checkpoint: its tiny model proves operators and numerics.",
+    )
+
+
+def script_text() -> str:
+    """The page's own script: its files one after the other."""
+    return '"use strict";\n' + "\n".join(map(plain_script, SCRIPTS))
+
+
+def plain_script(path: Path) -> str:
+    """A script's text as a page without modules takes it: what it exports stands there for all that follows."""
+    return _EXPORT.sub("", path.read_text(encoding="utf-8"))
+
+
+def embedded(page: SealedPage) -> dict[str, str]:
+    """What a page brings along, by name: packed with gzip, in base64. The same bytes for the same page."""
+    named = {
+        "script": page.runtime.script,
+        "wasm": page.runtime.wasm,
+        "inputs": page.suite.inputs,
+        "expected": page.suite.expected,
+        **{f"model-{number}": data for number, data in enumerate(page.suite.files)},
+    }
+    packed = {name: gzip.compress(data, compresslevel=6, mtime=0) for name, data in named.items()}
+    return {name: base64.b64encode(data).decode("ascii") for name, data in packed.items()}
+
+
+def _subject(page: SealedPage) -> str:
+    parameters = page.sealed["parameters"]
+    counted = f", {parameters:,} parameters" if parameters else ""
+    if page.sealed["check"]["subject"] == "tiny":
+        return f"tiny{counted}, weights set by name: it proves operators and numerics, never size"
+    return f"{page.sealed['check']['subject']}{counted}"

@@ -1,0 +1,132 @@
+"""`--web-page`: seals a cell's checks into one page, packs it into a zip file, and serves it where that is asked."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from generators.options import Options
+from generators.suites.bundle import zipped
+from hardware.backends._web import WebBackend
+from hardware.backends.factory import get_backend
+from hardware.command_line import note
+from hardware.errors import BackendUnavailable, OutputError, UsageError
+from hardware.evidence.pages import keep_seal
+from hardware.evidence.store import Evidence, read_folder
+from hardware.evidence.versions import versions_of
+from hardware.export.onnx_export import missing_packages
+from hardware.files import write_whole
+from hardware.target import Target
+from hardware.workers import environment_of, web_folder
+
+from .page_seal import PRECISION, Runtime, known_of, require_page, seal
+from .page_server import PageServer
+from .render_page import render, require_small
+
+if TYPE_CHECKING:
+    from generators.plan import PlannedSuite
+    from hardware.detect import HardwareInfo
+
+_MAP = re.compile(rb"\s*//# sourceMappingURL=\S+\s*$")
+_WASM = re.compile(rb"ort-wasm-simd-threaded\.\w+\.wasm")
+
+
+def write_web_page(
+    asked: Options, path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo, command: str
+) -> int:
+    """Make the page of the cell that was chosen, write the zip file, and keep the page's seal beside the evidence.
+
+    Returns the exit code. Raises `UsageError` for what has no page, `BackendUnavailable` without ONNX Runtime Web;
+    before anything is exported `ModelError` where the page would be too large, `OutputError` where it has no place.
+    """
+    if path.suffix != ".zip":
+        raise UsageError(f"{path} is not the name of a zip file", fix="For example: --web-page page.zip")
+    one = require_page(planned)
+    require_small(one.profile.memory_needed(PRECISION))
+    require_place(path)
+    runtime = runtime_of(one.cell.target)
+    note(f"exporting {one.cell.model} and computing its reference …")
+    evidence = read_folder(asked.evidence) if asked.evidence.is_dir() else Evidence()
+    known = known_of(one, inventory, evidence)
+    page = seal(one, versions_of(inventory), known, runtime, command)
+    text = render(page)
+    name = f"hwcompat_{one.cell.slug}.html"
+    keep_seal(asked.evidence, page.text)  # first: a page without its seal could never come home
+    write_page(path, name, text)
+    click.echo(f"{path}  ({name}, {len(text) / 2**20:.1f} MiB; prediction stored: {one.verdict.level})")
+    note(
+        "Open it on the device. Copy the file that the page saves to your machine and import it with: "
+        f"python hardware_compatibility_reporter.py --merge FILE --evidence {asked.evidence} --collect-all"
+    )
+    if unasked := page.sealed["not_captured"]:
+        note(
+            f"a page can't run {', '.join(unasked)} ({'; '.join(dict.fromkeys(unasked.values()))}): whatever passes "
+            f"there, {one.cell.id} stays unknown until a run includes them"
+        )
+    if asked.serve:
+        serve(text)
+    return 0
+
+
+def runtime_of(target: Target) -> Runtime:
+    """ONNX Runtime Web with the target's provider, from the environment of the web targets; no browser is started.
+
+    Raises `BackendUnavailable` with the command that brings it.
+    """
+    environment = environment_of(target.name)
+    reason = environment.reason or missing_packages()
+    if environment.python is None or reason:
+        raise BackendUnavailable("no page can be made here", why=reason)
+    backend = get_backend(target)
+    assert isinstance(backend, WebBackend)
+    folder = web_folder(environment.python) / "node_modules" / "onnxruntime-web"
+    try:
+        script = (folder / "dist" / backend.BUNDLE.replace(".min.mjs", ".bundle.min.mjs")).read_bytes()
+        named = _WASM.findall(script)
+        wasm = (folder / "dist" / named[0].decode()).read_bytes()
+        version = str(json.loads((folder / "package.json").read_text(encoding="utf-8"))["version"])
+    except (OSError, IndexError) as error:
+        why = f"ONNX Runtime Web is incomplete: {error}"
+        raise BackendUnavailable("no page can be made here", why=why) from error
+    return Runtime(version=version, script=_MAP.sub(b"\n", script), wasm=wasm)
+
+
+def require_place(path: Path) -> None:
+    """Hold on before a model is exported where its page can't be written. Raises `OutputError`."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        fix = "" if path.parent.is_dir() else f"Make the folder {path.parent} first, or name another."
+        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error), fix=fix) from error
+
+
+def write_page(path: Path, name: str, text: str) -> None:
+    """The zip file with the one page in it. Raises `OutputError`."""
+    try:
+        write_whole(path, zipped({name: text.encode()}))
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
+
+
+def serve(text: str, wait: Callable[[], None] = lambda: time.sleep(3600)) -> None:
+    """Serve the page on loopback until Ctrl-C, which is how it is meant to end."""
+    site = PageServer(text.encode())
+    try:
+        click.echo(f"{site.address}/  (this machine alone can open it; Ctrl-C ends it)")
+        while True:
+            wait()
+    except KeyboardInterrupt:
+        note("no longer served")
+    finally:
+        site.close()

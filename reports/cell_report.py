@@ -1,0 +1,145 @@
+"""What a report says of each cell: its verdict, the prediction stored before, and the latest results."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from generators.compatibility.judge import judge
+from generators.compatibility.verdict import Level, Reason, Verdict, is_final
+from hardware.cell import Cell
+from hardware.errors import HwCompatError
+from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.store import lines_by_cell
+
+from .reason_text import reason_text
+
+if TYPE_CHECKING:
+    from hardware.detect import HardwareInfo
+    from hardware.evidence.latest import Latest
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellReport:
+    """One cell. `stored` is the JSON object of the newest plan's prediction, None if there is none."""
+
+    verdict: Verdict
+    lines: tuple[CheckLine, ...] = ()
+    stored: Mapping[str, Any] | None = None
+
+    @property
+    def id(self) -> str:
+        """The cell's id."""
+        return self.verdict.cell
+
+    @functools.cached_property
+    def subjects(self) -> str:
+        """What was really run."""
+        return _listed(line.subject for line in self.lines)
+
+    @functools.cached_property
+    def requested(self) -> str:
+        """The targets that were asked for."""
+        return _listed(line.requested_target for line in self.lines)
+
+    @functools.cached_property
+    def actual(self) -> str:
+        """The targets that the checks ran on; empty where none ran."""
+        return _listed(line.actual_target for line in self.lines)
+
+    @functools.cached_property
+    def device(self) -> str:
+        """The names of the devices that the checks ran on."""
+        return _listed(line.accelerator for line in self.lines)
+
+    @functools.cached_property
+    def counts(self) -> Mapping[str, int]:
+        """How many checks came to each outcome."""
+        counts = Counter(line.outcome for line in self.lines)
+        return {str(outcome): counts[outcome] for outcome in Outcome if counts[outcome]}
+
+    @property
+    def outcomes(self) -> str:
+        """`6 passed, 1 skipped`."""
+        return ", ".join(f"{number} {outcome}" for outcome, number in self.counts.items())
+
+    @property
+    def basis(self) -> str:
+        """The verdict's basis in words."""
+        return "nothing measured" if self.verdict.level is Level.UNKNOWN else str(self.verdict.basis)
+
+    @property
+    def predicted(self) -> Verdict | None:
+        """The stored prediction; None if there is none, and if it can't be read, which `prediction` says."""
+        return self._read[0]
+
+    @functools.cached_property
+    def _read(self) -> tuple[Verdict | None, str]:
+        try:
+            return (None if self.stored is None else Verdict.from_dict(self.stored)), ""
+        except HwCompatError as error:
+            return None, str(error)
+
+    @functools.cached_property
+    def prediction(self) -> str:
+        """What was predicted before the run, in words; empty if nothing was stored."""
+        stored, error = self._read
+        if stored is None:
+            return f"unreadable: {error}" if error else ""
+        rules = ", ".join(stored.rule_ids) or "no rule"
+        return f"{stored.level} ({stored.basis}: {rules})"
+
+
+def cell_reports(
+    latest: Latest,
+    inventory: HardwareInfo,
+    models: Collection[str] | None = None,
+    own_limits: Mapping[str, float] | None = None,
+    verdicts: Mapping[str, Verdict] | None = None,
+) -> tuple[CellReport, ...]:
+    """What is to be said of each cell of the evidence, for some models or (None) for all, in the order of their ids.
+
+    Verdicts are those that hold on the versions of `inventory`, and under a repository's own tolerances where it has
+    some. The lines of a cell are in the order of its newest plan.
+    """
+    lines = lines_by_cell(latest.checks)
+
+    def in_order(cell_id: str) -> tuple[CheckLine, ...]:
+        plan = latest.plans.get(cell_id)
+        places = {check: place for place, check in enumerate(plan.checks if plan else ())}
+        return tuple(sorted(lines.get(cell_id, ()), key=lambda line: places.get(line.check_name, len(places))))
+
+    if verdicts is None:
+        judged = judge(latest, inventory, own_limits=own_limits or {})
+    else:
+        judged = tuple(verdicts[cell] for cell in sorted(verdicts))
+    return tuple(
+        CellReport(
+            verdict=verdict,
+            lines=in_order(verdict.cell),
+            stored=latest.predictions.get(verdict.cell),
+        )
+        for verdict in judged
+        if models is None or {Cell.parse(verdict.cell).model, Cell.parse(verdict.cell).label} & set(models)
+    )
+
+
+def modified_checkers(cells: Iterable[CellReport]) -> list[tuple[str, str, str]]:
+    """Return target, model and message of the results that a modified checker made, grouped by reason."""
+    found: dict[tuple[str, Reason], list[Cell]] = {}
+    for one in cells:
+        cell = Cell.parse(one.verdict.cell)
+        modified = [reason for reason in one.verdict.reasons if reason.code == "modified_checker"]
+        for reason in modified if is_final(one.verdict) else ():
+            found.setdefault((str(cell.target), reason), []).append(cell)
+    return [
+        (target, of[0].model, f"{len(of)} cell(s), for example {of[0].id}: {reason_text(reason)}")
+        for (target, reason), of in found.items()
+    ]
+
+
+def _listed(texts: Any) -> str:
+    return ", ".join(dict.fromkeys(text for text in texts if text))

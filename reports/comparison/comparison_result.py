@@ -1,0 +1,246 @@
+"""What changed between two sides of evidence, runs, machines or folders, as data: what they had above what they
+showed, worse first. `changes.py` finds it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.run_summary import RunState, RunSummary, is_to_come, moment_of
+from generators.compatibility.verdict import Reason
+from hardware.evidence.record import RunLine
+from hardware.evidence.versions import expired_by
+from hardware.inventory_diff import Difference
+
+from ..finding import Severity
+from ..reason_text import texts
+from ..text import json_values
+from .causes import Cause, Differing, Slower
+
+COMPARISON_SCHEMA = Path(__file__).parents[1] / "schemas" / "comparison.json"
+COMPARISON_SCHEMA_VERSION = 1
+
+
+class ChangeKind(StrEnum):
+    """How a cell changed, in the order in which changes are told."""
+
+    WORSE = "worse"
+    FLAKY = "flaky"
+    SLOWER = "slower"
+    CHANGED = "changed"
+    NEVER = "never green"
+    BETTER = "better"
+    NEW = "new"
+    GONE = "gone"
+
+    @property
+    def meaning(self) -> str:
+        """What the word says of a cell."""
+        return _MEANINGS[self]
+
+    @property
+    def severity(self) -> Severity:
+        """What `--fail-on` makes of it."""
+        return _SEVERITIES.get(self, Severity.INFO)
+
+
+_MEANINGS = {
+    ChangeKind.WORSE: "it was green and isn't, another check fails, or what was known of it isn't any more",
+    ChangeKind.FLAKY: "it is green and fails by turns, in runs between which nothing that is recorded differs",
+    ChangeKind.SLOWER: "as green as before, and slower by more than both sides spread",
+    ChangeKind.CHANGED: "the state is the same, and something about it isn't",
+    ChangeKind.NEVER: "not green in any run that is here",
+    ChangeKind.BETTER: "it is green and wasn't, or checks that failed pass",
+    ChangeKind.NEW: "in the second alone",
+    ChangeKind.GONE: "in the first alone",
+}
+_SEVERITIES = {
+    ChangeKind.WORSE: Severity.ERROR,
+    ChangeKind.FLAKY: Severity.WARNING,
+    ChangeKind.SLOWER: Severity.WARNING,
+    ChangeKind.CHANGED: Severity.WARNING,
+    ChangeKind.GONE: Severity.WARNING,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of the two that are compared: `name` is what somebody called it, `runs` are those that speak, newest first.
+
+    `showings` has one of them for each cell, by its id.
+    """
+
+    name: str
+    runs: tuple[RunLine, ...]
+    showings: Mapping[str, RunSummary]
+
+    @property
+    def counts(self) -> dict[RunState, int]:
+        """How many cells are in which state."""
+        counted = Counter(one.state for one in self.showings.values())
+        return {state: counted[state] for state in RunState}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        runs = [
+            {"run_id": run.run_id, "started_at": run.started_at, "machine": run.machine, "command": run.command}
+            for run in self.runs
+        ]
+        return {
+            "name": self.name,
+            "runs": runs,
+            "counts": {str(state): number for state, number in self.counts.items()},
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellChange:
+    """A cell that isn't what it was: what one run showed before, and what another shows now.
+
+    `cause` is what differs between the runs of the change itself, `alternating` the runs of a flaky cell; `remarks`
+    say in words what else there is to know.
+    """
+
+    cell: str
+    kind: ChangeKind
+    before: RunSummary | None
+    now: RunSummary | None
+    cause: Cause | None = None
+    alternating: tuple[RunSummary, ...] = ()
+    slower: Slower | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def order(self) -> tuple[int, int, int, str]:
+        """Worst first: by kind, then by the present state, then by what it was."""
+        now = -self.now.state.rank if self.now else 0
+        return list(ChangeKind).index(self.kind), now, self.before.state.rank if self.before else 0, self.cell
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why the cell isn't green now, else why it wasn't."""
+        return (self.now.reasons if self.now else ()) or (self.before.reasons if self.before else ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "cell": self.cell,
+            "kind": str(self.kind),
+            "severity": str(self.kind.severity),
+            "before": self.before and _showing_dict(self.before),
+            "now": self.now and _showing_dict(self.now),
+            "cause": self.cause and self.cause.to_dict(),
+            "alternating": [
+                {"run_id": one.run.run_id, "started_at": one.run.started_at, "state": str(one.state)}
+                for one in self.alternating
+            ],
+            "slower": self.slower and self.slower.to_dict(),
+            "remarks": list(self.remarks),
+        }
+
+
+def _showing_dict(one: RunSummary) -> dict[str, Any]:
+    return {
+        "run_id": one.run.run_id,
+        "started_at": one.run.started_at,
+        "machine": one.run.machine,
+        "state": str(one.state),
+        "level": str(one.level),
+        "subject": one.planned.subject,
+        "failing": list(one.failing),
+        "reasons": list(texts(one.reasons)),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """Something that differs, with the cells that got worse where it does, and those where nothing else does."""
+
+    differing: Differing
+    cells: tuple[str, ...]
+    alone: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {**json_values(self.differing), "cells": list(self.cells), "alone": list(self.alone)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunComparison:
+    """Two sides, what differs between them, and the changes, worst first; `same` counts cells without one by state.
+
+    With `last_green`, `before` holds the last run in which each cell that isn't green now was, and differences stand
+    with the changes alone. `suites` are cells whose suites, weights or tolerances differ, by what it is.
+    """
+
+    last_green: bool
+    before: Side
+    now: Side
+    inventory: tuple[Difference, ...]
+    versions: tuple[Differing, ...]
+    suites: Mapping[str, tuple[str, ...]]
+    changes: tuple[CellChange, ...]
+    same: Mapping[RunState, int]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[ChangeKind, int]:
+        """How many cells changed in which way."""
+        counted = Counter(change.kind for change in self.changes)
+        return {kind: counted[kind] for kind in ChangeKind}
+
+    @property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """What may be behind what got worse, that which stands alone for most cells first."""
+        found: dict[Differing, list[CellChange]] = {}
+        for change in self.changes:
+            for one in change.cause.candidates if change.cause and change.kind is ChangeKind.WORSE else ():
+                # Suites have a hash each, which says nothing: they differ together.
+                sides = {"before": "each cell's own", "after": "another"} if one.kind == "suite" else {}
+                found.setdefault(replace(one, details=(), **sides), []).append(change)
+        suspects = [
+            Suspect(
+                differing=one,
+                cells=tuple(change.cell for change in changes),
+                alone=tuple(change.cell for change in changes if change.cause and change.cause.single),
+            )
+            for one, changes in found.items()
+        ]
+        return tuple(sorted(suspects, key=lambda one: (-len(one.alone), -len(one.cells), str(one.differing))))
+
+    def met(self, fail_on: str) -> int:
+        """How many cells changed in a way of this severity or a worse one."""
+        limit = Severity(fail_on).rank
+        return sum(change.kind.severity.rank >= limit for change in self.changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that `schemas/comparison.json` describes."""
+        return {
+            "schema_version": COMPARISON_SCHEMA_VERSION,
+            "last_green": self.last_green,
+            "before": self.before.to_dict(),
+            "now": self.now.to_dict(),
+            "inventory": [
+                {"area": one.area, "name": one.name, "before": one.before, "after": one.after}
+                for one in self.inventory
+            ],
+            "versions": [json_values(one) | {"expires": list(expired_by(one.name))} for one in self.versions],
+            "suites": {kind: list(cells) for kind, cells in self.suites.items()},
+            "suspects": [one.to_dict() for one in self.suspects],
+            "same": {str(state): number for state, number in self.same.items()},
+            "counts": {str(kind): number for kind, number in self.counts.items()},
+            "changes": [change.to_dict() for change in self.changes],
+            "remarks": list(self.remarks),
+        }
+
+
+def when(run: RunLine) -> str:
+    """When a run started, to the minute, in UTC."""
+    moment = moment_of(run)
+    if moment.year == 1:
+        return "unknown"
+    return f"{moment:%Y-%m-%d %H:%M}" + (" (ahead)" if is_to_come(run) else "")

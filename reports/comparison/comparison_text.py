@@ -1,0 +1,167 @@
+"""A comparison as text: for a terminal, as Markdown or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from generators.compatibility.run_summary import RunState
+from hardware.errors import UsageError
+from hardware.evidence.versions import expired_by
+from hardware.inventory_diff import value_text
+from hardware.plain_text import json_text, one_line
+
+from ..document import Block, Heading, Table, markdown_document, text_document
+from ..reason_text import folded, reason_text
+from ..text import listed
+from .comparison_result import CellChange, ChangeKind, RunComparison, Side, when
+
+FORMATS = ("text", "markdown", "json")
+
+_FOLDED = (ChangeKind.NEW, ChangeKind.GONE)
+_EXAMPLES = 3
+_MOST_RUNS = 3
+_LONGEST = 600
+
+
+def comparison_text(found: RunComparison, format: str, *, width: int = 100) -> str:
+    """The comparison as text that ends in a newline. Raises `UsageError` for another format."""
+    if format == "json":
+        return json_text(found.to_dict(), default=str) + "\n"
+    if format not in FORMATS:
+        raise UsageError(f"a comparison has no form as {format}", fix="Take --format text, markdown or json.")
+    return markdown_document(_blocks(found)) if format == "markdown" else text_document(_blocks(found), width)
+
+
+def _blocks(found: RunComparison) -> Iterator[Block]:
+    title = "What broke since it was green" if found.last_green else "What changed between two sides"
+    sides = {"last green" if found.last_green else "before": found.before, "now": found.now}
+    yield Heading(level=1, text=title)
+    yield Table(
+        headings=("side", "named", "showed"),
+        rows=[(head, side.name, _side_words(side)) for head, side in sides.items()],
+    )
+    if found.remarks:
+        yield [_cut(text) for text in found.remarks]
+    if not found.last_green:
+        yield from _differences(found)
+    if found.suspects:
+        yield Heading(level=2, text="What differs where it got worse")
+        yield Table(
+            headings=("what", "where"),
+            rows=[
+                (_cut(str(one.differing)), f"{_cells(len(one.cells))}, the only difference in {len(one.alone)}")
+                for one in found.suspects
+            ],
+        )
+    yield Heading(level=2, text="What changed")
+    yield _summary(found)
+    for kind in ChangeKind:
+        yield from _changes(kind, [change for change in found.changes if change.kind is kind], found)
+
+
+def _cut(text: str) -> str:
+    return one_line(text, longest=_LONGEST)
+
+
+def _cells(number: int) -> str:
+    return f"{number} cell{'' if number == 1 else 's'}"
+
+
+def _side_words(side: Side) -> str:
+    """The side in one line: its runs, its machines, and what they showed."""
+    counts = ", ".join(f"{number} {state}" for state, number in side.counts.items() if number) or "no cell"
+    ids = [f"{run.run_id} of {when(run)} UTC" for run in side.runs[:_MOST_RUNS]]
+    more = [f"{len(side.runs) - _MOST_RUNS} more"] if len(side.runs) > _MOST_RUNS else []
+    machines = sorted({run.machine or "unnamed" for run in side.runs})
+    return _cut(f"{', '.join([*ids, *more]) or 'no run'}, on {', '.join(machines) or 'no machine'}: {counts}")
+
+
+def _differences(found: RunComparison) -> Iterator[Block]:
+    """What differs between the sides, and whose evidence a version expires; then cells with other suites."""
+    rows = [
+        (f"{one.area} {one.name}", value_text(one.name, one.before), value_text(one.name, one.after), "")
+        for one in found.inventory
+    ]
+    rows += [
+        (f"version {one.name}", one.before, one.after, ", ".join(expired_by(one.name))) for one in found.versions
+    ]
+    before, now = (side.runs[0].command for side in (found.before, found.now))
+    rows += [("command", before, now, "")] if before != now else []
+    suites = [
+        f"{name}: not the same in {_cells(len(cells))}: {listed(cells, _EXAMPLES)}"
+        for name, cells in found.suites.items()
+    ]
+    yield Heading(level=2, text="What differs")
+    if rows:
+        cut = [tuple(map(_cut, row)) for row in rows]
+        yield Table(headings=("what", "before", "now", "expires evidence of"), rows=cut)
+    if suites:
+        yield suites
+    if not rows and not suites:
+        yield "Nothing that is recorded of the sides differs."
+
+
+def _summary(found: RunComparison) -> str:
+    counts = [f"{number} {kind}" for kind, number in found.counts.items() if number]
+    same = sum(found.same.values())
+    told = ", ".join(f"{number} {state}" for state, number in found.same.items() if number)
+    stayed = f"{same} cell{' is' if same == 1 else 's are'} the same{f' ({told})' if told else ''}"
+    if found.last_green:
+        stayed = f"{same} cell{' is' if same == 1 else 's are'} green"
+    return f"{', '.join(counts) if counts else 'Nothing changed'}; {stayed}."
+
+
+def _changes(kind: ChangeKind, changes: list[CellChange], found: RunComparison) -> Iterator[Block]:
+    """The changes of a kind by what is said of their cause: one cause of many cells is told once."""
+    groups: dict[str, list[CellChange]] = {}
+    for change in changes:
+        groups.setdefault(_cause(change), []).append(change)
+    if groups:
+        yield Heading(level=3, text=f"{str(kind).capitalize()} ({len(changes)})")
+        yield f"{kind.meaning[0].upper()}{kind.meaning[1:]}."
+    for cause, own in groups.items():
+        if cause:
+            yield _cut(f"{cause[0].upper()}{cause[1:]}:")
+        if kind in _FOLDED:
+            yield ", ".join(change.cell for change in own)
+            continue
+        rows = [(one.cell, _states(one), "; ".join(_told(one, last_green=found.last_green))) for one in own]
+        yield Table(headings=("cell", "state", "why"), rows=rows)
+
+
+def _cause(change: CellChange) -> str:
+    if change.kind in _FOLDED or change.cause is None:
+        return ""
+    if change.kind is ChangeKind.BETTER and not change.cause.candidates:
+        return "nothing that is recorded differs"
+    return str(change.cause)
+
+
+def _states(change: CellChange) -> str:
+    before, now = change.before, change.now
+    if before is not None and now is not None:
+        return f"{before.state} → {now.state}" if before.state is not now.state else str(now.state)
+    one = now or before
+    return str(one.state) if one else ""
+
+
+def _told(change: CellChange, *, last_green: bool) -> Iterator[str]:
+    """What is said of a change beside its states: runs, remarks and reasons."""
+    if change.alternating:
+        runs = ", ".join(f"{one.state} in {one.run.run_id}" for one in change.alternating[-6:])
+        yield _cut(f"by turns in {len(change.alternating)} runs that differ in nothing recorded: {runs}")
+    if last_green and change.before is not None and not change.alternating:
+        yield _cut(f"last green in {change.before.run.run_id} of {when(change.before.run)} UTC")
+    yield from map(_cut, change.remarks)
+    if change.slower:
+        yield str(change.slower)
+    if (change.now is None or change.now.state is not RunState.GREEN) and (why := _why(change)):
+        yield _cut(why)
+
+
+def _why(change: CellChange) -> str:
+    """The checks that fail with the first reason, which is the cause of most others; all stand in the JSON."""
+    failing = change.now.failing if change.now else ()
+    if len(failing) < 2:
+        return "; ".join(folded(change.reasons)[:2])
+    return f"{len(failing)} checks fail: {', '.join(failing)}. The first: {reason_text(change.reasons[0])}"

@@ -1,0 +1,141 @@
+"""What differs between two coverages: what passes or fails newly, which types came and went, and obstacles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .coverage_facts import Coverage, Standing
+
+NO_OBSTACLE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A model type whose standing on a target, or whose obstacle, isn't what it was."""
+
+    model_type: str
+    before: str
+    now: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoverageChanges:
+    """The difference from the report made at `since` with the version `transformers`; `moves` by target.
+
+    `not_compared` are targets that the earlier report doesn't speak of.
+    """
+
+    since: str
+    transformers: str
+    new: Sequence[str]
+    vanished: Sequence[str]
+    obstacles: Sequence[Move]
+    moves: Mapping[str, Sequence[Move]]
+    not_compared: Sequence[str] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CoverageChanges:
+        """The changes that a report as JSON holds."""
+        moves = {target: [Move(**move) for move in moves] for target, moves in data["moves"].items()}
+        return cls(**{**data, "obstacles": [Move(**move) for move in data["obstacles"]], "moves": moves})
+
+    def is_empty(self, transformers: str) -> bool:
+        """Whether nothing differs, the version of transformers included."""
+        lists = (self.new, self.vanished, self.obstacles, self.not_compared, *self.moves.values())
+        return self.transformers == transformers and not any(lists)
+
+    def sentence(self, transformers: str) -> str:
+        """With what the report of that version was compared, and whether anything changed."""
+        other = self.transformers != transformers
+        versions = f" of transformers {self.transformers}" if other else ""
+        now = f", now {transformers}" if other else ""
+        nothing = "" if any(self.lists()) else ": nothing changed"
+        return f"Compared with the report{versions} of {self.since[:19].replace('T', ' ')} UTC{now}{nothing}."
+
+    def lists(self) -> Iterator[str]:
+        """What differs: a heading, how many types there are under it, and their names, each way said once."""
+        named: dict[str, Mapping[str, Sequence[str]]] = {
+            f"{target}: {heading}": _ways([move for move in moves if fits(move)])
+            for target, moves in self.moves.items()
+            for heading, fits in _MOVES.items()
+        }
+        named["new types"] = {"": self.new}
+        named["vanished types"] = {"": self.vanished}
+        named["obstacles that changed"] = _ways(self.obstacles)
+        named["not in the earlier report"] = {"": self.not_compared}
+        for heading, ways in named.items():
+            number = sum(map(len, ways.values()))
+            words = (f"{way}: {', '.join(names)}" if way else ", ".join(names) for way, names in ways.items())
+            if number:
+                yield f"{heading} ({number}): {'; '.join(words)}"
+
+
+def _passes_newly(move: Move) -> bool:
+    """Whether it is shown to work better than it was."""
+    ranks = {Standing.PASSED: 2, Standing.CONDITIONAL: 1}
+    return ranks.get(Standing(move.now), 0) > ranks.get(Standing(move.before), 0)
+
+
+def _fails_newly(move: Move) -> bool:
+    """Whether a check fails now; what only wasn't run again doesn't."""
+    return move.now == Standing.FAILED
+
+
+_MOVES: Mapping[str, Callable[[Move], bool]] = {
+    "newly passing": _passes_newly,
+    "newly failing": _fails_newly,
+    "changed otherwise": lambda move: not (_passes_newly(move) or _fails_newly(move)),
+}
+"""The lists that the moves of a target make."""
+
+
+def _ways(moves: Sequence[Move]) -> dict[str, list[str]]:
+    """The types by `failed → passed`."""
+    found: dict[str, list[str]] = {}
+    for move in moves:
+        found.setdefault(f"{move.before} → {move.now}".replace("_", " "), []).append(move.model_type)
+    return dict(sorted(found.items()))
+
+
+def changes_between(before: Coverage, now: Coverage, *, since: str, transformers: str) -> CoverageChanges:
+    """What differs `now` from `before`, a coverage of the version `transformers` at the moment `since`."""
+    then = {one.target: {result.model_type: result.standing for result in one.results} for one in before.targets}
+    standings = {one.target: {result.model_type: result.standing for result in one.results} for one in now.targets}
+    old, new = _obstacles(before), _obstacles(now)
+    return CoverageChanges(
+        since=since,
+        transformers=transformers,
+        new=[name for name in new if name not in old],
+        vanished=[name for name in old if name not in new],
+        obstacles=_moves(old, new),
+        moves={target: _moves(then[target], found) for target, found in standings.items() if target in then},
+        not_compared=[target for target in standings if target not in then],
+    )
+
+
+def _moves(before: Mapping[str, str], now: Mapping[str, str]) -> list[Move]:
+    return [
+        Move(model_type=name, before=str(before[name]), now=str(found))
+        for name, found in now.items()
+        if before.get(name, found) != found
+    ]
+
+
+def _obstacles(coverage: Coverage) -> dict[str, str]:
+    """What keeps each type from having a recipe, in words of `Obstacle`; `none` where nothing does."""
+    refused = {
+        result.model_type
+        for target in coverage.targets
+        for result in target.results
+        if result.standing is Standing.NOT_DERIVED
+    }
+    return {
+        one.model_type: one.excluded.obstacle
+        if one.excluded
+        else str(Standing.NOT_DERIVED)
+        if one.model_type in refused
+        else NO_OBSTACLE
+        for one in coverage.types
+    }

@@ -1,0 +1,148 @@
+"""A coverage with what has to be said of it, as one JSON object: written, read again, and kept as the last report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import BrokenInput, echo
+from hardware.plain_text import json_text
+
+from ..saved_reports import keep, read_kept
+from ..text import json_values
+from .coverage_changes import CoverageChanges, changes_between
+from .coverage_facts import (
+    RAN,
+    SUBJECT,
+    VIEWS,
+    Coverage,
+    CoverageCounts,
+    Excluded,
+    Result,
+    Standing,
+    TargetCoverage,
+    TypeFacts,
+    by_task,
+    grouped,
+    percent,
+)
+
+SCHEMA = Path(__file__).parents[1] / "schemas" / "coverage.json"
+SCHEMA_VERSION = 1
+
+TRANSFORMERS = "transformers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoverageReport:
+    """`versions` are those of this installation, `machine` the label of the machine that made the report."""
+
+    timestamp: str
+    command: str
+    machine: str
+    versions: Mapping[str, str]
+    coverage: Coverage
+    changes: CoverageChanges | None = None
+
+    @property
+    def transformers(self) -> str:
+        """The version of transformers whose types these are."""
+        return self.versions[TRANSFORMERS]
+
+    def compared(self, earlier: CoverageReport, *, go_on: bool) -> CoverageReport:
+        """The same report with what differs from an earlier one.
+
+        Where nothing differs and `go_on`, it is compared with what the earlier one was compared with: a report that
+        is made twice says twice what is new.
+        """
+        changes = changes_between(
+            earlier.coverage, self.coverage, since=earlier.timestamp, transformers=earlier.transformers
+        )
+        if go_on and earlier.changes is not None and changes.is_empty(self.transformers):
+            changes = earlier.changes
+        return replace(self, changes=changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that `schemas/coverage.json` describes: facts, and the counts that follow from them."""
+        excluded = len(self.coverage.excluded)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "timestamp": self.timestamp,
+            "command": self.command,
+            "machine": self.machine,
+            "versions": dict(sorted(self.versions.items())),
+            "precision": self.coverage.precision,
+            "subject": SUBJECT,
+            "types": json_values(self.coverage.types),
+            "excluded": {"types": excluded, "percent_of_types": percent(excluded, len(self.coverage.types))},
+            "targets": {one.target: _target_object(self.coverage, one) for one in self.coverage.targets},
+            "changes": json_values(self.changes),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CoverageReport:
+        """The report that `to_dict` wrote, from its facts alone; the counts follow. Expects what fits the schema."""
+        types = [
+            TypeFacts(**{**one, "excluded": Excluded(**one["excluded"]) if one["excluded"] else None})
+            for one in data["types"]
+        ]
+        targets = [_target_coverage(name, one) for name, one in data["targets"].items()]
+        return cls(
+            **{name: data[name] for name in ("timestamp", "command", "machine", "versions")},
+            coverage=Coverage(precision=data["precision"], types=types, targets=targets),
+            changes=None if data["changes"] is None else CoverageChanges.from_dict(data["changes"]),
+        )
+
+
+def _target_object(coverage: Coverage, target: TargetCoverage) -> dict[str, Any]:
+    facts = {name: value for name, value in json_values(target).items() if name != "target"}
+    return {
+        "counts": CoverageCounts.of(target.results).to_dict(),
+        "by": {
+            view: {name: counts.to_dict() for name, counts in grouped(coverage, target, view).items()}
+            for view in VIEWS
+        },
+        "tasks": {name: counts.to_dict("mapped", RAN) for name, counts in by_task(coverage, target).items()},
+        **facts,
+    }
+
+
+def _target_coverage(name: str, data: Mapping[str, Any]) -> TargetCoverage:
+    def results(part: str) -> list[Result]:
+        return [Result(**{**one, "standing": Standing(one["standing"])}) for one in data[part]]
+
+    return TargetCoverage(
+        target=name,
+        results=results("results"),
+        other_tasks=results("other_tasks"),
+        **{part: data[part] for part in ("checks", "devices", "machines")},
+    )
+
+
+def coverage_json(report: CoverageReport) -> str:
+    """The text of a JSON report, ending in a newline. Pure ASCII, so that no terminal is given a command."""
+    return json_text(report.to_dict(), indent=1, ascii_alone=True) + "\n"
+
+
+def read_report(path: Path) -> CoverageReport:
+    """The report in a JSON file. Raises `BrokenInput` where it isn't one."""
+    fix = "--coverage-report --format json writes one; one that was kept as the last can be deleted."
+    data = read_kept(path, SCHEMA, "coverage report", fix)
+    types = [one["model_type"] for one in data["types"]]
+    if any([one["model_type"] for one in target["results"]] != types for target in data["targets"].values()):
+        why = "its results aren't those of its types"
+        raise BrokenInput(f"{echo(path.name)} is no coverage report", why=why, fix=fix)
+    return CoverageReport.from_dict(data)
+
+
+def last_report(folder: Path, coverage: Coverage) -> Path:
+    """Where the last report of the same targets and precision is kept."""
+    targets = "-".join(one.target.replace(":", "_") for one in coverage.targets)
+    return folder / f"coverage-last-{targets}-{coverage.precision}.json"
+
+
+def keep_report(report: CoverageReport, folder: Path) -> Path:
+    """Keep a report as the last one. Raises `OutputError`."""
+    return keep(coverage_json(report), folder, last_report(folder, report.coverage).name, "--report-dir")

@@ -1,0 +1,214 @@
+"""What every format of a coverage report says, in the order in which it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from hardware.evidence.record import Outcome
+from hardware.plain_text import WIDTH, one_line
+
+from ..document import Block, Heading, Table, markdown_document, text_document
+from .coverage_facts import (
+    OPEN,
+    RAN,
+    SUBJECT,
+    UNCLASSIFIED,
+    Coverage,
+    CoverageCounts,
+    Result,
+    Standing,
+    TargetCoverage,
+    by_task,
+    grouped,
+    in_percent,
+)
+from .coverage_report import CoverageReport
+
+_SHORT = {
+    Standing.CONDITIONAL: "cond.",
+    Standing.FAILED: "failed",
+    Standing.UNDECIDED: "undec.",
+    Standing.NOT_DERIVED: "no tiny",
+    Standing.NOT_RUN: "not run",
+}
+_SHORT_OUTCOMES = {"passed_on_fallback": "elsewhere", "ambiguous": "ambig.", "out_of_memory": "memory"}
+_GROUPS = {
+    "architecture": ("By architecture", ""),
+    "trait": ("By trait", "A type may have several traits, or none."),
+    "family": ("By family", ""),
+    "task": ("By primary task", ""),
+}
+_LONGEST_REASON = 300
+
+_Told = tuple[str, str, str, str]
+"""A model type, a level or an obstacle, error types, and a reason."""
+
+
+def coverage_text(report: CoverageReport, *, width: int = WIDTH) -> str:
+    """The report for a terminal of `width` columns, or 80 for its tables, ending in a newline."""
+    return text_document(chain(summary(report), details(report)), width)
+
+
+def coverage_markdown(report: CoverageReport) -> str:
+    """The text of a Markdown report, ending in a newline. Untrusted text is escaped throughout."""
+    return markdown_document(chain(summary(report), details(report)))
+
+
+def title(report: CoverageReport) -> str:
+    """The heading of the whole."""
+    return f"Coverage of transformers {report.transformers}"
+
+
+def summary(report: CoverageReport) -> Iterator[Block]:
+    """How much passed, where the report comes from, what its words mean, and what is new."""
+    coverage = report.coverage
+    facts = {
+        "made": f"{report.timestamp[:19].replace('T', ' ')} UTC",
+        "machine": report.machine,
+        "command": report.command,
+        "versions": ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items())),
+        "subject": f"{SUBJECT}: small models with random weights, which show operators and numerics, never size",
+        "precision": coverage.precision,
+    }
+    yield Heading(level=1, text=title(report))
+    yield [f"{target.target}: {_headline(coverage, target)}" for target in coverage.targets]
+    yield [f"{label}: {text}" for label, text in facts.items()]
+    yield Heading(level=2, text="What the words mean")
+    yield Table(headings=("standing", "meaning"), rows=[(one.words, one.meaning) for one in Standing])
+    if report.changes is not None:
+        yield Heading(level=2, text="What is new")
+        yield report.changes.sentence(report.transformers)
+        if lists := list(report.changes.lists()):
+            yield lists
+
+
+def details(report: CoverageReport) -> Iterator[Block]:
+    """What passed on each target by group, and each type that didn't with its reason."""
+    for target in report.coverage.targets:
+        yield from _target(report.coverage, target)
+    found, types = report.coverage.excluded, len(report.coverage.types)
+    told = [(one.model_type, _words(one.excluded.obstacle), "", one.excluded.reason) for one in found if one.excluded]
+    obstacles = [obstacle for _, obstacle, _, _ in told]
+    listed = ", ".join(f"{obstacles.count(name)} {name}" for name in sorted(set(obstacles)))
+    yield Heading(level=2, text="Excluded")
+    sentence = f"{len(found)} of {types} types ({in_percent(len(found), types)}) can't be built here as they come"
+    yield f"{sentence}: {listed}." if found else f"{sentence}."
+    if told:
+        yield _reasons(sorted(told, key=lambda one: one[1]), "obstacle")
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _headline(coverage: Coverage, target: TargetCoverage) -> str:
+    counts = CoverageCounts.of(target.results)
+    said = [f"passed {counts.share}."]
+    if counts[Standing.CONDITIONAL]:
+        said.append(f"Under a condition that is stated, {counts[Standing.CONDITIONAL]} more passed.")
+    if coverage.untried:
+        said.append(f"{coverage.untried} types were never tried; they count as buildable.")
+    return " ".join(said)
+
+
+def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
+    headline, ran_on = _headline(coverage, target), "nothing ran that counts"
+    if target.machines or target.devices:
+        ran_on = f"{', '.join(target.devices) or target.target} ({', '.join(target.machines) or 'no label'})"
+    yield Heading(level=2, text=target.target)
+    yield f"{headline[0].upper()}{headline[1:]} Ran on: {ran_on}."
+    for view, (heading, note) in _GROUPS.items():
+        groups = {"all types": CoverageCounts.of(target.results), **grouped(coverage, target, view)}
+        yield Heading(level=3, text=heading)
+        if note:
+            yield note
+        yield _counts(view, groups, "types", (Standing.CONDITIONAL, *OPEN))
+    yield Heading(level=3, text="By task, primary or not")
+    yield "Every task that transformers maps a class of the type for. What isn't counted here was not run."
+    yield _counts("task", by_task(coverage, target), "with a class for it", RAN[1:])
+    yield Heading(level=3, text="Checks")
+    yield "Over the types that have a recipe, doing their primary task."
+    yield _checks(target)
+    yield from _standings("", target.results, lambda one: one.model_type)
+    yield from _standings("Other tasks: ", target.other_tasks, lambda one: f"{one.model_type} ({one.task})")
+    passed: dict[str, list[str]] = {}
+    for facts, result in zip(coverage.types, target.results, strict=True):
+        if result.standing is Standing.PASSED:
+            passed.setdefault(facts.architecture or UNCLASSIFIED, []).append(facts.model_type)
+    if passed:
+        yield Heading(level=3, text="Passed")
+        yield [f"{name} ({len(names)}): {', '.join(names)}" for name, names in sorted(passed.items())]
+
+
+def _counts(view: str, groups: Mapping[str, CoverageCounts], whole: str, standings: Iterable[Standing]) -> Block:
+    """Each group with its counts, how many of it can be built and how many there are; of the `standings` those that
+    no type has are left out."""
+    if not groups:
+        return "There are none."
+    shown = [one for one in standings if any(counts[one] for counts in groups.values())]
+    every = "of all" if whole == "types" else "of mapped"
+    return Table(
+        headings=(view, "passed", "of those that can be built", f"of all {whole}", *(one.words for one in shown)),
+        short=(view, "passed", "of built", every, *(_SHORT[one] for one in shown)),
+        rows=[
+            (
+                name,
+                str(counts[Standing.PASSED]),
+                *(f"{of} ({in_percent(counts[Standing.PASSED], of)})" for of in (counts.buildable, counts.types)),
+                *(str(counts[one]) for one in shown),
+            )
+            for name, counts in groups.items()
+        ],
+    )
+
+
+def _checks(target: TargetCoverage) -> Block:
+    seen = {outcome for counts in target.checks.values() for outcome in counts}
+    ordered = [str(outcome) for outcome in Outcome if outcome in seen or outcome is Outcome.PASSED]
+    return Table(
+        headings=("check", "of", *map(_words, ordered)),
+        short=("check", "of", *(_SHORT_OUTCOMES.get(name, _words(name)) for name in ordered)),
+        rows=[
+            (name, str(sum(counts.values())), *(str(counts.get(outcome, 0)) for outcome in ordered))
+            for name, counts in target.checks.items()
+        ],
+    )
+
+
+def _standings(before: str, results: Sequence[Result], named: Callable[[Result], str]) -> Iterator[Block]:
+    """Types that aren't shown to work or only under a condition, by standing, with their reasons."""
+    for standing in (*OPEN, Standing.CONDITIONAL):
+        own = [one for one in results if one.standing is standing]
+        if own and (standing in OPEN or not before):
+            yield Heading(level=3, text=f"{before}{standing.words.capitalize()} ({len(own)})")
+            is_failed = standing is Standing.FAILED
+            yield _reasons(
+                [
+                    (
+                        named(one),
+                        (one.level or "") if is_failed else "",
+                        ", ".join(map(_words, one.error_types)),
+                        one.reason,
+                    )
+                    for one in own
+                ],
+                "level",
+            )
+
+
+def _reasons(told: Iterable[_Told], label: str) -> Table:
+    """A table of types with their reasons: what is the same of several is said once, and columns that nothing stands
+    in are left out."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, *rest in told:
+        groups.setdefault(tuple(rest), []).append(name)
+    rows = [
+        (", ".join(names), *(one_line(text, longest=_LONGEST_REASON) for text in rest))
+        for rest, names in groups.items()
+    ]
+    headings = ("types", label, "error", "reason")
+    shown = [place for place in range(4) if place in (0, 3) or any(row[place] for row in rows)]
+    return Table(
+        headings=[headings[place] for place in shown], rows=[[row[place] for place in shown] for row in rows]
+    )

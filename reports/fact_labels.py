@@ -1,0 +1,83 @@
+"""What every format says of a cell, a run and a machine: labels with texts, in the order in which they are read.
+
+Evidence may come from anywhere: what has another shape than ours is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hardware.evidence.record import CheckLine, RunLine
+from hardware.evidence.versions import library_versions
+from hardware.plain_text import size_text
+
+from .cell_report import CellReport
+from .reason_text import FAULT_WORDS, explained, texts
+
+Facts = Sequence[tuple[str, str]]
+
+
+def cell_facts(cell: CellReport) -> Facts:
+    """Why a cell's verdict is what it is, and what ran."""
+    reasons, conditions = explained(cell.verdict)
+    said = " ".join(texts(cell.verdict.reasons))
+    substituted = dict.fromkeys(line.substitution_reason for line in cell.lines)
+    device = f" ({cell.device})" if cell.device else ""
+    return [
+        *([("fault", FAULT_WORDS[cell.verdict.fault])] if cell.verdict.fault else []),
+        *(("because", reason) for reason in reasons),
+        *(("condition", condition) for condition in conditions),
+        ("predicted before the run", cell.prediction or "nothing was stored"),
+        ("weights", cell.subjects or "–"),
+        ("asked for", cell.requested or cell.id.split("/")[2]),
+        ("ran on", f"{cell.actual}{device}" if cell.actual else "nothing ran"),
+        *(("substituted", text) for text in substituted if text and text not in said),
+        ("from run", ", ".join(dict.fromkeys(line.run_id for line in cell.lines)) or "–"),
+    ]
+
+
+def error_text(line: CheckLine) -> str:
+    """The error of a check beside what is allowed; empty where none was measured."""
+    if line.max_rel_error is None:
+        return ""
+    return f"{line.max_rel_error:.1e} / {'–' if line.tolerance is None else f'{line.tolerance:.0e}'}"
+
+
+def run_facts(run: RunLine) -> Facts:
+    """How a run was made: command, machine and versions."""
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(library_versions(run.versions).items()))
+    return [
+        ("started", f"{run.started_at} UTC"),
+        ("command", run.command or "not recorded"),
+        *machine_facts(run),
+        ("versions", versions or "not recorded"),
+        ("isolation", run.isolation or "not recorded"),
+        ("suites at a time", str(run.jobs)),
+        ("planned", f"{len(run.plan)} cells"),
+        *([("goes on with", ", ".join(run.resumes))] if run.resumes else []),
+    ]
+
+
+def machine_facts(run: RunLine) -> Facts:
+    """The machine of a run in a few words."""
+    inventory = run.inventory
+    host, cpu, memory = (_mapping(inventory.get(name)) for name in ("host", "cpu", "memory"))
+    cores = f", {cpu['cores']} cores, {cpu['threads']} threads" if cpu.get("cores") and cpu.get("threads") else ""
+    total, devices = memory.get("total_bytes"), inventory.get("accelerators")
+    accelerators = [
+        f"{one.get('vendor') or ''} {one.get('model') or 'unnamed'}".strip()
+        for one in map(_mapping, devices if isinstance(devices, list) else [])
+    ]
+    facts = {
+        "machine": run.machine,
+        "system": " ".join(str(host[name]) for name in ("system", "release", "machine") if host.get(name)),
+        "processor": f"{cpu['model']}{cores}" if cpu.get("model") else "",
+        "memory": size_text(total) if isinstance(total, int) else "",
+        "accelerators": ", ".join(accelerators) or ("none" if "accelerators" in inventory else ""),
+    }
+    return [(label, text or "not recorded") for label, text in facts.items()]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

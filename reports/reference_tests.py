@@ -1,0 +1,98 @@
+"""What transformers' own tests showed, beside our verdicts: a finding where they disagree, rows for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from generators.compatibility.imported import ReferenceTests, disagreements
+from generators.compatibility.verdict import Verdict
+from hardware.evidence.record import Outcome
+from hardware.plain_text import one_line
+
+from .advice import remedies
+from .diagnose import error_types
+from .finding import Confidence, Finding
+from .reason_text import reason_text
+from .text import escaped_table, listed
+
+ERROR_TYPE = "second_opinion_disagrees"
+COMPONENT = "second_opinion"
+
+_NAMED = 5
+HEADINGS = ("model", "target", "tests of", "passed", "failed", "skipped", "not run", "note")
+
+
+def second_opinion_findings(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]) -> list[Finding]:
+    """One warning for each model and target where we measured `high` and transformers' tests fail: it names them."""
+    return [_finding(one, cells) for one, cells in disagreements(verdicts, opinions)]
+
+
+def _finding(one: ReferenceTests, cells: Sequence[str]) -> Finding:
+    kind = error_types()[ERROR_TYPE]
+    names = [line.check_name for line in one.failures]
+    first = one_line(one.failures[0].error_message, longest=200)
+    shown = f"{listed(names, _NAMED)}. The first says: {first}"
+    message = f"{kind.says} ({reason_text(one.reason)}; {one.library}): {shown}"
+    return Finding(
+        hardware_type=one.target,
+        error_type=kind.name,
+        severity=kind.severity,
+        confidence=Confidence.LOW,
+        message=one_line(message, longest=900),
+        component=COMPONENT,
+        timestamp=min(line.started_at for line in one.failures),
+        model_name=one.model,
+        remedies=remedies(kind.name, one.target),
+        traceback=one.failures[0].traceback,
+        cells=tuple(cells),
+        checks=tuple(names),
+        evidence_ids=tuple(line.evidence_id for line in one.failures),
+    )
+
+
+def _note(one: ReferenceTests) -> str:
+    why = ", ".join(f"{number} {name}" for name, number in sorted(one.not_asked.items()))
+    moved = f"with other versions: {', '.join(one.moved)}" if one.moved else ""
+    return "; ".join(filter(None, [why, moved]))
+
+
+def second_opinion_rows(opinions: Sequence[ReferenceTests]) -> list[tuple[str, ...]]:
+    """A row of texts for each opinion, as `HEADINGS` names them."""
+    return [
+        (
+            one.model,
+            one.target,
+            one.library,
+            str(one.counts.get(Outcome.PASSED, 0)),
+            str(len(one.failures)),
+            str(one.counts.get(Outcome.SKIPPED, 0)),
+            str(one.counts.get(Outcome.NOT_RUN, 0)),
+            _note(one) or "-",
+        )
+        for one in opinions
+    ]
+
+
+def second_opinion_markdown(opinions: Sequence[ReferenceTests]) -> str:
+    """A section with one row for each opinion; empty where there is none."""
+    if not opinions:
+        return ""
+    head = "## Second opinion\n\nTests of others, on the same device. They make no level, and no pass of a check.\n\n"
+    return head + escaped_table(HEADINGS, second_opinion_rows(opinions))
+
+
+def second_opinion_object(one: ReferenceTests) -> dict[str, Any]:
+    """Plain JSON values."""
+    return {
+        "origin": str(one.origin),
+        "library": one.library,
+        "model": one.model,
+        "target": one.target,
+        "machine": one.machine,
+        "outcomes": {str(outcome): one.counts[outcome] for outcome in Outcome if one.counts.get(outcome)},
+        "failed": [{"test": line.check_name, "message": line.error_message} for line in one.failures],
+        "not_run": dict(sorted(one.not_asked.items())),
+        "expired": list(one.moved),
+        "run_ids": sorted({line.run_id for line in one.lines}),
+    }

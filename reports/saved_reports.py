@@ -1,0 +1,84 @@
+"""Writes reports into folders, and reads what was kept to compare with; such a file may come from anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import BrokenInput, OutputError, echo
+from hardware.files import write_whole
+from hardware.safe_read import read_json, reason_of
+
+LARGEST = 256 * 1024 * 1024
+
+
+def keep(text: str, folder: Path, name: str, option: str = "--output-dir") -> Path:
+    """Write a text whole or not at all into a folder, which is made where it is missing; no link is followed.
+
+    Raises `OutputError`; `option` is what names another folder.
+    """
+    path = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink():
+            raise OSError("a link is there, and links are not followed")
+        write_whole(path, text)
+    except OSError as error:
+        raise OutputError(
+            f"{echo(str(path))} can't be written",
+            why=error.strerror or str(error),
+            fix=f"Name another folder with {option}.",
+        ) from error
+    return path
+
+
+def schema_of(path: Path) -> dict[str, Any]:
+    """A published JSON Schema."""
+    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return loaded
+
+
+def read_kept(
+    path: Path,
+    schema: Path,
+    noun: str,
+    fix: str,
+    *,
+    only: Sequence[str] = (),
+    renew: Callable[[Any], Any] = lambda data: data,
+) -> dict[str, Any]:
+    """The JSON object in a file, held against its published schema; where `only` names parts, these alone are.
+
+    `renew` makes the newest form of an older one that is still read. Raises `BrokenInput`, which says `fix` and calls
+    what was expected `noun`.
+    """
+    import jsonschema
+
+    name = echo(path.name)
+    try:
+        data = renew(read_json(path, longest=LARGEST))
+    except OSError as error:
+        raise BrokenInput(f"{name} can't be read", why=reason_of(error), fix=fix) from error
+    except ValueError as error:
+        raise BrokenInput(f"{name} is no JSON", why=reason_of(error), fix=fix) from error
+    rules = schema_of(schema)
+    wanted = rules["properties"]["schema_version"]["const"]
+    given = data.get("schema_version") if isinstance(data, dict) else None
+    if isinstance(given, int) and given != wanted:
+        newer = "Compare with the version that made it, or a newer one."
+        raise BrokenInput(
+            f"{name} is a {noun} of schema version {given}",
+            why=f"this version reads {wanted}",
+            fix=newer if given > wanted else fix,
+        )
+    if isinstance(data, dict) and "compatibility" in data and "compatibility" not in rules["properties"]:
+        raise BrokenInput(f"{name} is no {noun}", why="it is a matrix", fix=fix)
+    if only:
+        parts = {part: rules["properties"][part] for part in ("schema_version", *only)}
+        rules |= {"properties": parts, "required": list(parts), "additionalProperties": True}
+    for wrong in jsonschema.Draft202012Validator(rules).iter_errors(data):
+        place = "" if wrong.json_path == "$" else f"{echo(wrong.json_path)}: "
+        raise BrokenInput(f"{name} is no {noun}", why=f"{place}{echo(wrong.message)}", fix=fix)
+    return dict(data)
