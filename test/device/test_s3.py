@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.s3_server import SECRET, s3_server, why_not
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from made_runs import BERT, GPT2, a_run, write
 
 ROOT = Path(__file__).parents[2]

@@ -26,7 +26,7 @@ from reports.source_places import SuitePlace, place_of, suite_places
 
 # From the npm package @microsoft/jest-sarif 1.0.0-beta.0, under the MIT licence.
 ROOT = Path(__file__).parents[2]
-SCHEMA = Path(__file__).parent / "data" / "sarif-2.1.0-rtm.5.json.gz"
+SCHEMA = Path(__file__).parents[1] / "support/data" / "sarif-2.1.0-rtm.5.json.gz"
 CELL = "bert/fill-mask/cpu/float32"
 HOSTILE = (
     "a|b `c` <script>alert(1)</script>\n::error::x\r\n::set-output name=a::b [x](http://e.example) {0} %0A \x1b[31m"

@@ -14,7 +14,7 @@ from hardware.evidence.error_types import current_name, known_error_types
 from reports.error_patterns import Around, Expression, error_types, identify, known_issues, patterns, target_of
 
 MESSAGES = tomllib.loads(
-    Path(__file__).with_name("data").joinpath("failure_messages.toml").read_text(encoding="utf-8")
+    (Path(__file__).parents[1] / "support/data/failure_messages.toml").read_text(encoding="utf-8")
 )["message"]
 
 

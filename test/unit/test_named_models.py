@@ -13,7 +13,7 @@ from generators.models.model_libraries import known_types
 from generators.models.model_names import Meaning, known_words, type_in_name
 from hardware.errors import ModelError
 
-NAMED = tomllib.loads((Path(__file__).parent / "data" / "named_models.toml").read_text(encoding="utf-8"))
+NAMED = tomllib.loads((Path(__file__).parents[1] / "support/data/named_models.toml").read_text(encoding="utf-8"))
 GROUPS = [pytest.param(group, id=group["title"]) for group in NAMED["group"]]
 
 

@@ -20,7 +20,7 @@ from .children import SETTINGS
 from .copies import Copy
 from .drawing import HERE, ROOT
 
-QUICK = ("test/unit", "test/meta", "test/recorded")
+QUICK = ("test/core", "test/unit", "test/meta", "test/recorded")
 _WHOLE_RUNS = ("test/device", "test/browser")
 _SOURCES = ("hardware", "generators", "reports", "hwcompat")
 _IN_PROCESS = """
