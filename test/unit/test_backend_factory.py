@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardware.backends.base import Unsupported
-from hardware.backends.device_info import OWN, settings_for
+from hardware.backends._device_info import OWN, settings_for
 from hardware.backends.factory import (
     BackendFactory,
     BackendType,
