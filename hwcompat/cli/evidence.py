@@ -1,0 +1,81 @@
+"""`hwcompat evidence`: merge, compact, publish, import, sign, check and refresh folders of evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from generators.options import Options
+from hardware.command_names import own_command
+from hardware.errors import UsageError, echo
+from hardware.evidence.address import Address
+from hardware.evidence.evidence_place import EvidencePlace
+from hardware.files import DEFAULT_EVIDENCE
+from hardware.hardware_commands import check_command, sign_command
+from hardware.plugins import plugins
+from reports.evidence_command import compact_folder, merge_folder, publish_folder
+
+from .options import CELLS, PATTERNS, RUNNING, WRITING, takes
+
+_FOLDER = click.option(
+    "--evidence", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_EVIDENCE, show_default=True
+)
+
+
+@click.group("evidence", short_help="Merge, compact, publish, sign and refresh evidence.")
+def evidence_group() -> None:
+    """Keep folders of evidence: what checks saw, one JSON object per line."""
+
+
+@evidence_group.command("merge", short_help="Check evidence from elsewhere and add it to the folder.")
+@click.argument("sources", nargs=-1, required=True, type=EvidencePlace(), metavar="DIR|FILE|ADDRESS...")
+@_FOLDER
+def merge_command(sources: tuple[Path | Address, ...], evidence: Path) -> int:
+    """Check evidence from elsewhere and add it to the folder.
+
+    A source is a folder, a file that a page saved, or s3://bucket/prefix.
+    """
+    for source in sources:
+        merge_folder(source, evidence)
+    return 0
+
+
+@evidence_group.command("compact", short_help="Pack finished files into Parquet, by month.")
+@_FOLDER
+def compact_command(evidence: Path) -> int:
+    """Pack the finished files of the folder into Parquet files, by month."""
+    compact_folder(evidence)
+    return 0
+
+
+@evidence_group.command("publish", short_help="Copy evidence of finished runs to object storage.")
+@click.argument("address", type=EvidencePlace(), metavar="ADDRESS")
+@_FOLDER
+def publish_command(address: Path | Address, evidence: Path) -> int:
+    """Copy the evidence of finished runs to s3://bucket/prefix."""
+    if not isinstance(address, Address):
+        raise UsageError(
+            f"{echo(str(address))} isn't an address in object storage",
+            fix="Name one, such as s3://bucket/prefix. For a folder: hwcompat evidence merge HERE --evidence THERE",
+        )
+    publish_folder(evidence, address)
+    return 0
+
+
+@evidence_group.command("refresh", short_help="Run again the cells whose evidence has expired.")
+@takes(*CELLS, *PATTERNS, *WRITING, *RUNNING, "dry_run")
+def refresh_command(asked: Options) -> int:
+    """Run again the cells whose evidence has expired, and nothing else.
+
+    \b
+    Examples:
+      hwcompat evidence refresh --dry-run
+      hwcompat evidence refresh --device openvino
+    """
+    code: int = plugins().job("refresh")(asked, own_command("evidence refresh"))
+    return code
+
+
+evidence_group.add_command(sign_command)
+evidence_group.add_command(check_command)

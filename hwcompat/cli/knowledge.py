@@ -1,0 +1,129 @@
+"""Commands that show what is known: matrix, coverage, explain, calibration, backlog, classify."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import rich_click as click
+
+from generators.options import Options
+from hardware.command_line import terminal_width
+from hardware.command_names import own_command
+from hardware.errors import HwCompatError
+from hardware.plain_text import json_text, printable
+from hardware.plugins import plugins
+
+from .options import CELLS, PATTERNS, takes
+
+
+@click.command("matrix", short_help="Show which models work on which targets.")
+@takes(
+    *("models", "targets", "by", "precisions", "baseline", "fail_on", "config", "evidence"),
+    formats=("table", "text", "json", "markdown", "csv", "html"),
+)
+def matrix_command(asked: Options) -> int:
+    """Show which models work on which targets, with the basis of each level and counts.
+
+    \b
+    Examples:
+      hwcompat matrix
+      hwcompat matrix --model bert --targets cpu,openvino
+      hwcompat matrix --format json > before.json
+      hwcompat matrix --baseline before.json --fail-on worse
+    """
+    from reports.matrix_command import report_matrix
+
+    return report_matrix(asked)
+
+
+@click.command("coverage", short_help="Count how many of all model types work on a target.")
+@takes(
+    *("targets", "precisions", "previous", "fail_under", "machine", "evidence", "report_dir"),
+    formats=("table", "text", "json", "markdown", "html"),
+)
+def coverage_command(asked: Options) -> int:
+    """Count how many of all model types work on a target, why the others don't, and what is new.
+
+    \b
+    Examples:
+      hwcompat coverage --targets cpu,openvino
+      hwcompat coverage --previous coverage.json --fail-under 90
+    """
+    from reports.coverage_command import report_coverage
+
+    return report_coverage(asked, own_command("coverage"))
+
+
+@click.command("explain", short_help="Show the rules and facts behind a prediction.")
+@click.argument("cell", required=False, metavar="[CELL]")
+@takes(*CELLS, *PATTERNS, "template_dir", "evidence", formats=("table", "text", "json"))
+def explain_command(asked: Options, cell: str | None) -> int:
+    """Show the rules and facts behind the prediction of CELL, what was measured, and what would change it.
+
+    Without CELL, explain each cell of a selection of models.
+
+    \b
+    Examples:
+      hwcompat explain bert/fill-mask/openvino/float32
+      hwcompat explain --model ./my-checkpoint --device openvino
+    """
+    if cell:
+        from reports.explain_command import report_explanation
+
+        return report_explanation(asked, cell)
+    from reports.suites_text import explained_text
+
+    from .suites import select_suites
+
+    selection = select_suites(asked, with_missing=True)
+    click.echo(explained_text(selection.planned, asked.format_, width=terminal_width()))
+    return selection.finish(0)
+
+
+@click.command("calibration", short_help="Show how often predictions were right.")
+@takes("evidence", "config", formats=("table", "text", "json", "markdown"))
+def calibration_command(asked: Options) -> int:
+    """Show how often the predictions that were stored before runs were right, by target and by rule."""
+    code: int = plugins().job("calibration")(asked)
+    return code
+
+
+@click.command("backlog", short_help="List the operators that a target lacks, most wanted first.")
+@click.argument("target")
+@takes("precisions", "dims", "evidence", formats=("table", "text", "json", "markdown"))
+def backlog_command(asked: Options, target: str) -> int:
+    """List the operators that model types need and TARGET lacks; those that unlock most types come first."""
+    code: int = plugins().job("backlog")(asked, target)
+    return code
+
+
+@click.command("classify", short_help="Show family, architecture and task of models.")
+@click.argument("models", nargs=-1, required=True)
+@click.option("--class", "model_class", help="Class of the models, for example BertForMaskedLM.")
+@click.option("--tasks", help="Tasks, separated by commas.")
+@click.option("--methods", help="Methods that the models have, separated by commas.")
+@click.option("--format", "format_", type=click.Choice(("text", "json")), default="text", show_default=True)
+def classify_command(
+    models: Sequence[str], model_class: str | None, tasks: str | None, methods: str | None, format_: str
+) -> int:
+    """Show family, architecture and task of MODELS: model types, Hub ids or checkpoint folders."""
+    from generators.models.classifier import classify_model
+
+    found, code = [], 0
+    for name in models:
+        try:
+            found.append(classify_model(name, model_class, _words(tasks), _words(methods)).to_dict())
+        except HwCompatError as error:
+            click.echo(f"error: {printable(str(error))}", err=True)
+            code = error.exit_code
+    if format_ == "json":
+        click.echo(json_text(found, ascii_alone=True))
+        return code
+    for one in found:
+        values = {key: ", ".join(value) if isinstance(value, list) else value for key, value in one.items()}
+        click.echo(printable("  ".join(f"{key}={value}" for key, value in values.items() if value)))
+    return code
+
+
+def _words(text: str | None) -> list[str] | None:
+    return text.split(",") if text else None

@@ -1,0 +1,249 @@
+"""Every option of the command line, by the name of its value in `Options` or `Request`.
+
+A command names the options that it takes (`takes`), so that options that don't go together don't meet. The earlier
+scripts take the same options under the same names (`front_doors.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import rich_click as click
+
+from generators.models.priority import PRIORITIES
+from generators.options import Options
+from hardware.cell import PRECISIONS
+from hardware.command_line import PrecisionChoice
+from hardware.evidence.evidence_place import EvidencePlace
+from hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
+
+SEVERITIES = ("critical", "error", "warning", "info")
+"""The grades of findings, from worst to mildest."""
+
+
+def listed(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a repeatable option whose values may be lists with commas, each once.
+
+    Raises `click.BadParameter` if the option was given without a word, as by a variable that isn't set: it would ask
+    for nothing, and pass.
+    """
+    words = tuple(dict.fromkeys(word for text in texts for part in text.split(",") if (word := part.strip())))
+    if texts and not words:
+        raise click.BadParameter("it is given and empty")
+    return words
+
+
+def number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """Return the number of an option. Raises `click.BadParameter` for NaN, which passes every range check."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("not a number")
+    return value
+
+
+def _option(*names: str, **settings: Any) -> Callable[..., Any]:
+    return functools.partial(click.option, *names, **settings)
+
+
+OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        # Which cells
+        "models": _option(
+            "--model",
+            multiple=True,
+            help="Model type, checkpoint folder, graph file, package.module:factory or Hub id; '-' reads a list.",
+        ),
+        "priority": _option(
+            "--priority", type=click.Choice(PRIORITIES), help="Model types of a priority; medium: OpenVINO exports them."
+        ),
+        "architectures": _option(
+            "--architectures", multiple=True, callback=listed, help="Keep only these architectures or traits."
+        ),
+        "config": _option("--config", type=FILE, help="Read a project file (hwcompat.toml). Options override it."),
+        "devices": _option(
+            "--device",
+            multiple=True,
+            envvar="HWCOMPAT_DEVICE",
+            help="Target; 'auto' (default), 'all' (may be here) or 'known' (all).",
+        ),
+        "tasks": _option(
+            "--tasks",
+            "--task",
+            multiple=True,
+            callback=listed,
+            help="Tasks, separated by commas, or 'all'. Default: the primary task.",
+        ),
+        "dims": _option(
+            "--dims",
+            type=click.Choice(("tiny", "real")),
+            default="tiny",
+            show_default=True,
+            help="Size of the model. real: one or two layers at the real widths, random weights.",
+        ),
+        "allow_tiny": _option(
+            "--allow-tiny", is_flag=True, help="Run a tiny model of the type if a checkpoint's weights are missing."
+        ),
+        "precisions": _option(
+            "--precision",
+            multiple=True,
+            envvar="HWCOMPAT_PRECISION",
+            type=PrecisionChoice(PRECISIONS),
+            help="Precision. Repeatable; default: float32.",
+        ),
+        "select": _option("--select", multiple=True, help="Keep only matching cells, such as 'bert/*/cpu/*'."),
+        "skip": _option("--skip", multiple=True, help="Leave out matching cells."),
+        "shard": _option("--shard", metavar="I/N", help="Keep share I of N, to split cells between machines."),
+        "list_cells": _option("--list", is_flag=True, help="Print the cells and write nothing."),
+        # How suites run
+        "timeout": _option(
+            "--timeout",
+            type=click.FloatRange(min=0.1),
+            callback=number,
+            envvar="HWCOMPAT_TIMEOUT",
+            help="Seconds per check. Default: the target's own (cpu 300).",
+        ),
+        "jobs": _option("--jobs", type=click.IntRange(min=1), help="Suites at a time. Default: chosen for the machine."),
+        "resume": _option("--resume", is_flag=True, help="Continue the newest run of the evidence folder if it was cut off."),
+        "dry_run": _option("--dry-run", is_flag=True, help="Show what has expired and how long it takes; run nothing."),
+        "distributed": _option(
+            "--distributed", type=click.Choice(("ray",)), help="Run on the nodes of a cluster, each cell where its target is."
+        ),
+        "address": _option(
+            "--address",
+            metavar="HOST:PORT",
+            envvar="RAY_ADDRESS",
+            help="Address of the cluster, or 'auto'. Default: one node on this machine.",
+        ),
+        "allow_fallback": _option(
+            "--allow-fallback", is_flag=True, help="Exit with 0 even if a named device isn't here."
+        ),
+        "update_expected": _option(
+            "--update-expected", is_flag=True, help="Write the measured levels into the project file's lock."
+        ),
+        "no_redact": _option(
+            "--no-redact",
+            is_flag=True,
+            help="Keep user, host and folder names in the evidence. Secrets are always removed.",
+        ),
+        "machine": _option("--machine", default="", metavar="NAME", help="Name of this machine in the evidence."),
+        "host": _option(
+            "--host", metavar="[USER@]NAME[:FOLDER]", help="Use that machine, over ssh, instead of this one."
+        ),
+        "host_python": _option(
+            "--host-python",
+            default="python3",
+            show_default=True,
+            metavar="PATH",
+            help="Python on the host that has torch, transformers and pytest.",
+        ),
+        "host_checkpoints": _option(
+            "--host-checkpoint", multiple=True, metavar="DIR", help="Checkpoint folder on the host. Repeatable."
+        ),
+        "host_patience": _option(
+            "--host-patience",
+            type=click.FloatRange(min=0),
+            callback=number,
+            default=600,
+            show_default=True,
+            metavar="S",
+            help="Seconds to retry a lost connection. The run continues on the host meanwhile.",
+        ),
+        # Folders
+        "force": _option("--force", is_flag=True, help="Overwrite suites that were edited by hand."),
+        "output_dir": _option(
+            "--output-dir", type=FOLDER, default=DEFAULT_SUITES, show_default=True, help="Folder for suites."
+        ),
+        "evidence": _option(
+            "--evidence",
+            type=EvidencePlace(file_okay=False),
+            default=DEFAULT_EVIDENCE,
+            show_default=True,
+            metavar="DIR|ADDRESS",
+            help="Folder of evidence; commands that only read it also take s3://bucket/prefix.",
+        ),
+        "report_dir": _option(
+            "--report-dir", type=FOLDER, default=DEFAULT_REPORTS, show_default=True, help="Folder for reports."
+        ),
+        "template_dir": _option(
+            "--template-dir", type=EXISTING_FOLDER, help="Folder of templates that override the shipped ones."
+        ),
+        # What is shown
+        "by": _option(
+            "--by",
+            type=click.Choice(("family", "model", "architecture", "accelerator", "machine")),
+            help="Show one view of the matrix. Default: by family, then by model.",
+        ),
+        "targets": _option(
+            "--targets", multiple=True, callback=listed, help="Show only these targets (comma-separated)."
+        ),
+        "baseline": _option(
+            "--baseline", type=FILE, metavar="FILE.json", help="Earlier result in JSON: report only what changed since."
+        ),
+        "fail_on": _option(
+            "--fail-on", multiple=True, callback=listed, metavar="WORDS", help="Exit with 1 for these changes or findings."
+        ),
+        "previous": _option(
+            "--previous", type=FILE, metavar="FILE.json", help="Coverage report to compare with. Default: the last one."
+        ),
+        "fail_under": _option(
+            "--fail-under",
+            type=click.FloatRange(0, 100),
+            callback=number,
+            metavar="PERCENT",
+            help="Exit with 1 if fewer of the types that can be built pass.",
+        ),
+        # Placement
+        "pin": _option("--pin", multiple=True, metavar="MODEL=DEVICE", help="Put this model on this device only."),
+        "forbid": _option("--forbid", multiple=True, metavar="MODEL=DEVICE", help="Keep this model off this device."),
+        "inventory": _option(
+            "--inventory",
+            multiple=True,
+            type=FILE,
+            metavar="FILE.json",
+            help="Use the devices of this machine (`hwcompat devices list --format json`). Repeatable.",
+        ),
+        "in_turn": _option("--in-turn", is_flag=True, help="Run models one after the other, not all at once."),
+        "serve": _option("--serve", is_flag=True, help="Serve the page on 127.0.0.1 until Ctrl-C."),
+        "debug": _option("--debug", is_flag=True, help="Show tracebacks."),
+    }
+)
+"""How each value is given on the command line."""
+
+CELLS = ("models", "priority", "architectures", "config", "devices", "tasks", "dims", "allow_tiny", "precisions")
+"""Which models, targets and precisions."""
+
+PATTERNS = ("select", "skip", "shard")
+WRITING = ("force", "output_dir", "template_dir")
+RUNNING = (
+    *("timeout", "jobs", "resume", "allow_fallback", "no_redact", "machine", "evidence", "report_dir", "baseline"),
+    *("fail_on", "update_expected", "distributed", "address"),
+    *("host", "host_python", "host_checkpoints", "host_patience"),
+)
+
+
+def takes(*names: str, formats: tuple[str, ...] = ("table", "json")) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a function these options and `--format`; it gets them as one `Options`, with its arguments by name."""
+
+    def decorated(function: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(function)
+        def call(**values: Any) -> int:
+            own = {name: values.pop(name) for name in [*values] if name not in names and name != "format_"}
+            return function(Options(**values), **own)
+
+        called: Callable[..., int] = call
+        if formats:
+            choice = click.Choice(formats)
+            called = click.option("--format", "format_", type=choice, default=formats[0], show_default=True)(called)
+        for name in reversed(names):
+            called = OPTIONS[name](name)(called)
+        return called
+
+    return decorated

@@ -1,0 +1,319 @@
+"""Commands that write, check and run test suites: run, generate, check, update, verify, bundle, web-page."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from generators.options import Options
+from hardware.command_line import note, terminal_width
+from hardware.command_names import command_of, own_command
+from hardware.errors import BrokenInput, ModelError, ModelMissing
+from hardware.files import DEFAULT_SUITES
+from hardware.plugins import plugins
+from hardware.redaction import LEFT_IN, turn_off
+from reports.suites_text import cells_text, compared_text, explained_text, published_text, verified_text, written_text
+
+from .options import CELLS, FILE, FOLDER, OPTIONS, PATTERNS, RUNNING, WRITING, takes
+
+if TYPE_CHECKING:
+    from generators.plan import PlannedSuite
+    from generators.project.project_plan import ProjectRun
+    from generators.run import WrittenSuite
+    from hardware.detection import HardwareInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The planned suites of a command, and which of the models that were named have none."""
+
+    inventory: HardwareInfo
+    planned: Sequence[PlannedSuite]
+    notes: Sequence[str] = ()
+    project: ProjectRun | None = None
+    unmet: Sequence[str] = ()
+    missing_weights: bool = False
+
+    def finish(self, code: int) -> int:
+        """Return the exit code of a command. Raises `ModelError` if a model that was named has no suite."""
+        if self.unmet and code == 0:  # the others were done first
+            kind = ModelMissing if self.missing_weights else ModelError
+            raise kind(f"no suite for {', '.join(self.unmet)}", why="what was asked for is more than what was done")
+        return code
+
+
+def select_suites(asked: Options, *, with_missing: bool = False) -> Selection:
+    """Plan the suites of the models, targets and precisions that were asked for.
+
+    A checkpoint whose weights are missing has a suite only `with_missing`: its run reports `unknown`.
+    """
+    from generators.plan import without_missing
+
+    inventory = inventory_of(asked)
+    project = project_of(asked, inventory)
+    every, refused, unmet = (project.kept, (), ()) if project else _planned(asked, inventory)
+    planned = every
+    if not with_missing:
+        planned, refused, unmet = without_missing(planned, refused, unmet)
+    profiles = dict.fromkeys(suite.profile.note for suite in planned)
+    notes = [*filter(None, profiles), *(f"no suite for {why}" for why in refused)]
+    note(*notes)
+    return Selection(
+        inventory=inventory,
+        planned=planned,
+        notes=notes,
+        project=project,
+        unmet=unmet,
+        missing_weights=any(suite.profile.missing for suite in every),
+    )
+
+
+def inventory_of(asked: Options) -> HardwareInfo:
+    """Return the inventory of this machine, or of the host that was named."""
+    if asked.host:
+        found: HardwareInfo = plugins().job("host_inventory")(asked)
+        return found
+    from hardware.basic_detection import inventory_here
+
+    return inventory_here()
+
+
+def project_of(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
+    """Return the plan of the project file; None if none was named. Options override it."""
+    if asked.config is None:
+        return None
+    from generators.project.project_plan import plan_asked
+
+    return plan_asked(
+        asked,
+        asked.config,
+        inventory,
+        read_list=sys.stdin.readlines,
+        on_note=lambda why: note(f"no suite for {why}"),
+    )
+
+
+def write(asked: Options, selection: Selection) -> Sequence[WrittenSuite]:
+    """Write the suites; one that was edited by hand is left alone without `--force`, and named."""
+    from generators.run import write_suites
+
+    written = write_suites(selection.planned, asked.output_dir, force=asked.force)
+    edited = [one for one in written if str(one.state) == "edited" and not asked.force]
+    note(*(f"{one.path} was edited by hand and is left alone (--force overwrites it)" for one in edited))
+    return written
+
+
+@click.command("run", short_help="Run the suites of models on devices and report the verdicts.")
+@takes(*CELLS, *PATTERNS, *WRITING, *RUNNING)
+@click.argument("pytest_arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST...]")
+def run_command(asked: Options, pytest_arguments: Sequence[str] = ()) -> int:
+    """Write the suites of models on devices, run them, and report the verdicts.
+
+    \b
+    Examples:
+      hwcompat run --model bert --device auto
+      hwcompat run --model ./my-checkpoint --device openvino
+      hwcompat run --config hwcompat.toml
+      hwcompat run --priority high --device cpu --jobs 2
+    """
+    if asked.no_redact:
+        turn_off()
+        note(f"--no-redact: {LEFT_IN} stay in evidence and reports; check them before you pass them on")
+    asked = replace(asked, run=True, pytest_arguments=tuple(pytest_arguments))
+    selection = select_suites(asked, with_missing=not (asked.host or asked.distributed))
+    written = write(asked, selection)
+    from reports.run_command import run_suites
+
+    return selection.finish(run_suites(asked, written, selection.inventory, selection.project, own_command("run")))
+
+
+@click.command("generate", short_help="Write the suites of models on devices.")
+@takes(*CELLS, *PATTERNS, *WRITING, "list_cells", "host", "host_python", "host_checkpoints")
+def generate_command(asked: Options) -> int:
+    """Write the suites of models on devices, and print the command that runs them.
+
+    \b
+    Examples:
+      hwcompat generate --model bert --device cpu
+      hwcompat generate --priority high --device all --list
+    """
+    key = _key(asked, inventory_of(asked))
+    if key and _is_unchanged(asked, key):
+        return 0
+    selection = select_suites(asked, with_missing=asked.list_cells)
+    if asked.list_cells:
+        click.echo(cells_text(selection.planned, asked.format_))
+        return selection.finish(0)
+    written = write(asked, selection)
+    levels = {one.path.name: f"{one.planned.verdict.level}, {one.planned.verdict.basis}" for one in written}
+    _show_written(asked, levels)
+    edited = any(str(one.state) == "edited" for one in written) and not asked.force
+    if key and not (selection.unmet or edited or any(not one.profile.is_plain_type for one in selection.planned)):
+        from generators.suites.manifest import remember
+
+        remember(asked.output_dir, key, levels, selection.notes)
+    return selection.finish(0)
+
+
+@click.command("check", short_help="Show what generating a folder of suites again would change.")
+@click.argument("folder", type=FOLDER, default=DEFAULT_SUITES)
+@takes("config", "template_dir")
+def check_command(asked: Options, folder: Path) -> int:
+    """Show what generating the suites in FOLDER again would change. Exit with 1 if anything would."""
+    return _compare(asked, folder, update=False)
+
+
+@click.command("update", short_help="Generate again what changed in a folder of suites.")
+@click.argument("folder", type=FOLDER, default=DEFAULT_SUITES)
+@takes("config", "template_dir", "force")
+def update_command(asked: Options, folder: Path) -> int:
+    """Generate again the suites in FOLDER that would change."""
+    return _compare(asked, folder, update=True)
+
+
+@click.command("verify", short_help="Check that suites pass on the CPU and fail when their model is broken.")
+@click.argument("folder", type=FOLDER, required=False)
+@takes(*CELLS, *PATTERNS, *WRITING, "timeout", "jobs")
+def verify_command(asked: Options, folder: Path | None) -> int:
+    """Check that each suite compiles, is collected, passes on the CPU, and fails when its model is broken.
+
+    Without models, check the suites in FOLDER. With a selection of models, write only the suites that pass this check.
+    """
+    from generators.suites.verify import publish_suites, verify_asked
+    from reports.progress_bar import progress_on
+
+    progress = progress_on(sys.stderr)
+    if not (asked.models or asked.priority or asked.architectures or asked.config):
+        where = folder or asked.output_dir
+        if not where.is_dir():
+            raise BrokenInput(f"{where} isn't a folder of suites", fix="Name the folder that --output-dir wrote to.")
+        found = verify_asked(asked, sorted(where.glob("test_*.py")), progress)
+        click.echo(verified_text(found, asked.format_))
+        return found.exit_code
+    selection = select_suites(asked)
+    published = publish_suites(
+        selection.planned,
+        folder or asked.output_dir,
+        force=asked.force,
+        verify=lambda paths: verify_asked(asked, paths, progress),
+    )
+    click.echo(published_text(published, asked.format_))
+    left = (f"{name} was edited by hand and is left alone (--force overwrites it)" for name in published.edited)
+    note(*left)
+    return selection.finish(published.exit_code)
+
+
+@click.command("bundle", short_help="Pack suites into a zip file that runs on another machine.")
+@click.argument("path", type=FILE, metavar="FILE.zip")
+@takes(*CELLS, *PATTERNS, "template_dir", formats=())
+def bundle_command(asked: Options, path: Path) -> int:
+    """Pack the suites of models on devices into FILE.zip, with a run.py for another machine."""
+    from generators.suites.bundle import write_bundle
+    from hardware.evidence.versions import versions_of
+
+    selection = select_suites(asked)
+    write_bundle(path, selection.planned, versions_of(selection.inventory))
+    click.echo(f"{path}  ({len(selection.planned)} suites, predictions stored)")
+    note(f"copy it over, unpack it, and there: cd {shlex.quote(path.stem)} && python run.py --resume")
+    return selection.finish(0)
+
+
+@click.command("web-page", short_help="Make a page that runs a cell's checks in a browser on another device.")
+@click.argument("path", type=FILE, metavar="FILE.zip")
+@takes(*CELLS, *PATTERNS, "template_dir", "evidence", "serve", formats=())
+def web_page_command(asked: Options, path: Path) -> int:
+    """Make a page of one model on webgpu or webnn, to open in a browser on another device: it runs the checks there."""
+    selection = select_suites(asked)
+    job = plugins().job("web_page")
+    return selection.finish(job(asked, path, selection.planned, selection.inventory, own_command("web-page")))
+
+
+def _compare(asked: Options, folder: Path, *, update: bool) -> int:
+    from generators.suites.suite_files import compare_suites, regenerate
+    from hardware.basic_detection import inventory_here
+
+    inventory = inventory_here()
+    project = project_of(asked, inventory)
+    state = compare_suites(
+        folder,
+        lambda suite: regenerate(
+            suite,
+            inventory,
+            template_folder=asked.template_dir,
+            tolerance=project.project.tolerance_for(suite.cell) if project else None,
+        ),
+        planned={suite.file_name: suite.text for suite in project.kept} if project else {},
+        update=update,
+        force=asked.force,
+    )
+    click.echo(compared_text(state, asked.format_))
+    note(*state.notes)
+    return state.exit_code
+
+
+def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
+    """Return the suites that the command line asks for, why models have none, and which of those were named."""
+    from generators.chosen_models import choose_models, profiles_of
+    from generators.run import plan_job
+    from hardware.cell_selection import Shard
+
+    chosen = choose_models(
+        asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
+    )
+    profiles, refused, unmet = profiles_of(chosen, asked.tasks, dims=asked.dims, allow_tiny=asked.allow_tiny)
+    without_suite = list(refused)
+    planned = plan_job(
+        profiles,
+        asked.devices,
+        asked.precisions or ("float32",),
+        inventory,
+        select=asked.select,
+        skip=asked.skip,
+        shard=Shard.parse(asked.shard) if asked.shard else None,
+        template_folder=asked.template_dir,
+        suites=asked.output_dir,
+        on_note=without_suite.append,
+    )
+    return planned, without_suite, unmet
+
+
+_OF_A_REQUEST = (
+    *("models", "priority", "architectures", "devices", "tasks", "dims", "allow_tiny", "precisions"),
+    *("select", "skip", "shard"),
+)
+
+
+def _key(asked: Options, inventory: HardwareInfo) -> str:
+    """Return a hash of everything that the suites are made from; empty if that can't be known beforehand."""
+    if asked.list_cells or asked.config or asked.host or "-" in asked.models:
+        return ""
+    from generators.models.recipe import DERIVED
+    from generators.suites.manifest import generation_key
+    from hardware.files import cache_folder
+
+    request = {name: getattr(asked, name) for name in _OF_A_REQUEST}
+    return generation_key(request, inventory.to_dict(), [cache_folder(DERIVED)], asked.template_dir)
+
+
+def _is_unchanged(asked: Options, key: str) -> bool:
+    from generators.suites.manifest import what_is_there
+
+    present = what_is_there(asked.output_dir, key)
+    if present is not None:
+        levels, notes = present
+        _show_written(asked, levels)
+        note(*notes, f"nothing has changed since these {len(levels)} suites were written")
+    return present is not None
+
+
+def _show_written(asked: Options, levels: Mapping[str, str]) -> None:
+    command = command_of("run", sys.argv[1:])
+    if levels:
+        click.echo(written_text(asked.output_dir, levels, asked.format_, command))
+    click.echo(f"Run them: {command}", err=True)
