@@ -1,0 +1,154 @@
+"""The earlier scripts: each line of theirs is a line of `hwcompat`.
+
+`run_test_generation.py --model bert --device auto --run` is `hwcompat run --model bert --device auto`: an option that
+asks for a job becomes a command, with the option's value as its argument, and every other option stays as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from hardware.command_line import open_door
+from hardware.errors import UsageError
+
+from .program import program
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The command that an option of a script asks for.
+
+    `value` says what follows the option: nothing (`no`), an argument of the command (`one`), or one if there is one
+    (`optional`). A job that is `first` may stand beside another, which is done after it.
+    """
+
+    command: str
+    value: str = "no"
+    first: bool = False
+
+
+GENERATION: Mapping[str, Job] = MappingProxyType(
+    {
+        "--list-devices": Job(command="devices list"),
+        "--hardware-compatibility": Job(command="matrix"),
+        "--coverage-report": Job(command="coverage"),
+        "--calibration": Job(command="calibration"),
+        "--backlog": Job(command="backlog", value="one"),
+        "--place": Job(command="place"),
+        "--mesh": Job(command="mesh", value="one"),
+        "--refresh": Job(command="evidence refresh"),
+        "--upstream": Job(command="upstream", value="one"),
+        "--check": Job(command="check", value="one"),
+        "--update": Job(command="update", value="one"),
+        "--verify": Job(command="verify", value="optional"),
+        "--bundle": Job(command="bundle", value="one"),
+        "--web-page": Job(command="web-page", value="one"),
+        "--explain": Job(command="explain", value="optional"),
+        "--run": Job(command="run"),
+    }
+)
+"""The jobs of `run_test_generation.py`; without one it generates suites."""
+
+REPORTER: Mapping[str, Job] = MappingProxyType(
+    {
+        "--merge": Job(command="evidence merge", value="one", first=True),
+        "--compact": Job(command="evidence compact", first=True),
+        "--publish": Job(command="evidence publish", value="one", first=True),
+        "--stress": Job(command="devices show-stress", value="one"),
+        "--compare": Job(command="compare", value="optional"),
+        "--diagnose": Job(command="diagnose", value="one"),
+        "--localize": Job(command="localize", value="one"),
+        "--repro": Job(command="repro", value="one"),
+        "--try-remedies": Job(command="fix", value="one"),
+    }
+)
+"""The jobs of `hardware_compatibility_reporter.py`; without one it reports."""
+
+_BESIDE = {"run": ("--list", "--explain")}
+"""Options with which a run only shows what it would do."""
+
+
+def commands_of(words: Sequence[str], jobs: Mapping[str, Job], default: str) -> list[list[str]]:
+    """Return the lines of `hwcompat` that do what a line of a script asks for, in their order.
+
+    Raises `UsageError` for two jobs that don't stand beside each other.
+    """
+    found: list[tuple[str, Job, list[str]]] = []
+    rest: list[str] = []
+    position = 0
+    while position < len(words):
+        word, position = words[position], position + 1
+        if word == "--":
+            rest += words[position - 1 :]
+            break
+        name, equals, value = word.partition("=")
+        job = jobs.get(name)
+        if job is None:
+            rest.append(word)
+            continue
+        arguments = [value] if equals else []
+        follows = position < len(words) and not words[position].startswith("-")
+        if not equals and ((job.value == "one" and position < len(words)) or (job.value == "optional" and follows)):
+            arguments, position = [words[position]], position + 1
+        found.append((name, job, arguments))
+    lines = [
+        [*job.command.split(), *arguments, *_only("--evidence", rest)] for _, job, arguments in found if job.first
+    ]
+    others = _joined([one for one in found if not one[1].first], rest)
+    if others:
+        lines.append(others)
+    elif rest or not lines:
+        lines.append([default, *rest])
+    return lines
+
+
+def _joined(found: Sequence[tuple[str, Job, list[str]]], rest: Sequence[str]) -> list[str]:
+    """Return the one line of all jobs that aren't done first; one job may be named several times."""
+    if not found:
+        return []
+    commands = {job.command: name for name, job, _ in found}
+    if "run" in commands and len(commands) == 2 and {"explain"} & commands.keys():
+        del commands["run"]
+    if len(commands) > 1:
+        first, second = [*commands.values()][:2]
+        raise UsageError(f"{first} and {second} are two jobs", fix="Ask for one of them.")
+    command = next(iter(commands))
+    if command == "run" and "--list" in rest:
+        command = "generate"
+    arguments = [word for _, job, words in found if job.command == command for word in words]
+    return [*command.split(), *arguments, *rest]
+
+
+def _only(option: str, words: Sequence[str]) -> list[str]:
+    """Return an option with its value from a line."""
+    for place, word in enumerate(words):
+        if word == option:
+            return list(words[place : place + 2])
+        if word.startswith(f"{option}="):
+            return [word]
+    return []
+
+
+def _run(words: Sequence[str], jobs: Mapping[str, Job], default: str, name: str) -> int:
+    if {"--help", "-h"} & {*words}:
+        words = ["--help"]
+    code = 0
+    for line in commands_of(words, jobs, default):
+        code = open_door(program, line, program="hwcompat")
+        if code:
+            break
+    return code
+
+
+def generation_main(arguments: Sequence[str] | None = None) -> int:
+    """Run a line of `run_test_generation.py` and return its exit code."""
+    return _run(list(sys.argv[1:] if arguments is None else arguments), GENERATION, "generate", "run_test_generation")
+
+
+def reporter_main(arguments: Sequence[str] | None = None) -> int:
+    """Run a line of `hardware_compatibility_reporter.py` and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return _run(words, REPORTER, "report", "hardware_compatibility_reporter")
