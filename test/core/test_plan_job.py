@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from recorded_machines import XEON, computer
 
 from generators import plan, run
 from generators.model_profile import profile_of
@@ -22,7 +23,7 @@ from hardware.testing.session import Session
 
 @pytest.fixture(scope="module")
 def here() -> HardwareInfo:
-    return detect()
+    return detect(computer(XEON))
 
 
 def statuses(*present: str) -> list[TargetStatus]:
@@ -46,19 +47,17 @@ def test_a_named_device_is_required_and_one_that_auto_takes_is_not():
     assert taken.selection is not None
 
 
-def test_auto_is_what_is_meant_without_a_device():
+def test_auto_is_the_default_all_is_everything_but_a_simulation_and_a_device_runs_once():
     assert chosen([], "cpu", "cuda") == chosen(["AUTO"], "cpu", "cuda") == ["cuda"]
     assert chosen([], "cpu") == ["cpu"]
-
-
-def test_all_is_everything_that_may_be_here_and_never_a_simulation():
     assert chosen(["all"], "cpu", "openvino", "simulated") == ["cpu", "openvino"]
-
-
-def test_a_device_that_is_named_twice_runs_once():
     assert chosen(["cpu", "CPU", "all"], "cpu", "openvino") == ["cpu", "openvino"]
     (cpu,) = choose_targets(["cpu", "auto"], profile_of("bert"), "float32", statuses("cpu"))
     assert cpu.required
+    (cuda,) = choose_targets(["auto", "cuda"], profile_of("bert"), "float32", statuses("cuda", "cpu"))
+    assert (cuda.target, cuda.required) == (Target(name="cuda"), True)
+    with pytest.raises(UsageError, match="two devices of one kind"):
+        chosen(["cuda:0", "cuda:1"], "cuda")
 
 
 def test_a_misspelt_device_stops_before_anything_is_planned(here):
@@ -72,6 +71,8 @@ def test_every_model_device_and_precision_is_a_cell(here):
     assert len(set(ids(suites))) == 8
     assert "gpt2/text-generation/openvino/bfloat16" in ids(suites)
     assert len({suite.file_name for suite in suites}) == 8
+    again = plan_job(models, ["cpu", "openvino"], ["float32", "bfloat16"], here)
+    assert [suite.text for suite in again] == [suite.text for suite in suites]
 
 
 def test_each_suite_has_a_prediction_before_anything_runs_and_the_text_of_its_cell(here):
@@ -88,32 +89,20 @@ def test_an_index_chooses_the_device_and_leaves_the_cell_alone(here):
     assert suite.device.index == 1
 
 
-@pytest.mark.parametrize(
-    ("select", "skip", "left"),
-    [
+def test_patterns_keep_and_leave_out_cells(here):
+    devices = ["cpu", "openvino", "simulated"]
+    for select, skip, left in (
         (["*/cpu/*"], [], {"cpu"}),
         ([], ["*/cpu/*"], {"openvino", "simulated"}),
         (["*/cpu/*", "*/openvino/*"], ["bert/*/openvino/*"], {"cpu"}),
         (["bert/*"], [], {"cpu", "openvino", "simulated"}),
-    ],
-)
-def test_patterns_keep_and_leave_out_cells(here, select, skip, left):
-    devices = ["cpu", "openvino", "simulated"]
-    suites = plan_job([profile_of("bert")], devices, ["float32"], here, select=select, skip=skip)
-    assert {suite.cell.target.name for suite in suites} == left
-
-
-@pytest.mark.parametrize(("select", "skip"), [(["gpt2/*"], []), ([], ["*"]), (["*/cpu/*"], ["bert/*"])])
-def test_a_selection_that_leaves_nothing_is_an_error_that_shows_the_cells(here, select, skip):
-    with pytest.raises(NothingMatched, match="bert/fill-mask/cpu/float32") as caught:
-        plan_job([profile_of("bert")], ["cpu"], ["float32"], here, select=select, skip=skip)
-    assert caught.value.exit_code == 5
-
-
-def test_planning_the_same_gives_the_same(here):
-    models = [profile_of("bert"), profile_of("t5")]
-    first, second = (plan_job(models, ["cpu", "cuda"], ["float32"], here) for _ in range(2))
-    assert [suite.text for suite in first] == [suite.text for suite in second]
+    ):
+        suites = plan_job([profile_of("bert")], devices, ["float32"], here, select=select, skip=skip)
+        assert {suite.cell.target.name for suite in suites} == left
+    for select, skip in ((["gpt2/*"], []), ([], ["*"]), (["*/cpu/*"], ["bert/*"])):
+        with pytest.raises(NothingMatched, match="bert/fill-mask/cpu/float32") as caught:
+            plan_job([profile_of("bert")], ["cpu"], ["float32"], here, select=select, skip=skip)
+        assert caught.value.exit_code == 5
 
 
 def test_written_suites_are_the_planned_ones_and_an_edited_one_is_left(here, tmp_path):
@@ -129,41 +118,20 @@ def test_written_suites_are_the_planned_ones_and_an_edited_one_is_left(here, tmp
 
 
 def test_memory_that_auto_asks_for_is_that_of_the_precision(monkeypatch):
-    asked = []
-
-    def watch(*arguments, **options):
-        asked.append(arguments[5])
-        return SELECT(*arguments, **options)
-
-    SELECT = plan.select
-    monkeypatch.setattr(plan, "select", watch)
+    asked, select = [], plan.select
+    monkeypatch.setattr(plan, "select", lambda *given, **options: asked.append(given[5]) or select(*given, **options))
     profile = profile_of("bert")
     for precision in ("float32", "float16"):
         choose_targets(["auto"], profile, precision, statuses("cpu"))
     assert asked == [4 * profile.recipe.parameters, 2 * profile.recipe.parameters]
 
 
-def test_another_task_is_another_cell(here):
+def test_another_task_is_another_cell_and_two_models_of_one_cell_are_refused(here):
     recipe = replace(profile_of("bert").recipe, task="fill-mask-again")
     suites = plan_job([profile_of("bert"), replace(profile_of("bert"), recipe=recipe)], ["cpu"], ["float32"], here)
     assert ids(suites) == ["bert/fill-mask/cpu/float32", "bert/fill-mask-again/cpu/float32"]
-
-
-def test_two_devices_of_one_kind_are_not_one_cell():
-    with pytest.raises(UsageError, match="two devices of one kind"):
-        chosen(["cuda:0", "cuda:1"], "cuda")
-
-
-def test_a_name_beside_auto_still_requires_the_device():
-    (choice,) = choose_targets(["auto", "cuda"], profile_of("bert"), "float32", statuses("cuda", "cpu"))
-    assert choice.target == Target(name="cuda")
-    assert choice.required
-
-
-def test_two_models_that_would_be_one_cell_are_refused(here):
-    profiles = [profile_of("bert"), replace(profile_of("bert"), asked="google/bert-nope")]
     with pytest.raises(UsageError, match="would be the same cell"):
-        plan_job(profiles, ["cpu"], ["float32"], here)
+        plan_job([profile_of("bert"), replace(profile_of("bert"), asked="x/bert-nope")], ["cpu"], ["float32"], here)
 
 
 def test_a_precision_that_a_named_target_is_not_asked_for_is_refused_with_those_that_go(here):

@@ -1,10 +1,12 @@
-"""What `--verify` of a selection leaves in the folder of suites: what is good, whole, and nothing that isn't."""
+"""`--verify` of a selection leaves the good suites in the folder, whole, and no others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,28 +22,17 @@ from hardware.testing.suite_file import read_suite
 CPU, CUDA = (Cell.parse(f"vit/image-classification/{target}/float32") for target in ("cpu", "cuda"))
 
 
-@dataclass(frozen=True)
-class Planned:
-    """What a planned suite is to a publication: its cell, and its text as it is rendered."""
-
-    cell: Cell
-    text: str
-
-    @property
-    def file_name(self) -> str:
-        return f"test_{self.cell.slug}.py"
-
-
 @pytest.fixture
-def planned() -> list[Planned]:
+def planned() -> list[Any]:
     recipe = load_recipe("vit")
     if recipe is None:
         pytest.skip(f"no recipe ships for transformers {installed_version()}")
-    return [Planned(cell, render(recipe, cell, ())) for cell in (CPU, CUDA)]
+    texts = {cell: render(recipe, cell, ()) for cell in (CPU, CUDA)}
+    return [SimpleNamespace(cell=one, text=text, file_name=f"test_{one.slug}.py") for one, text in texts.items()]
 
 
 def judge(bad: Sequence[Cell] = (), skipped: Sequence[Cell] = ()) -> Callable[[Sequence[Path]], Verification]:
-    """What a verification says of files that it reads where they lie: some aren't good, some can't be verified."""
+    """Return a verification that finds some suites bad and skips others."""
 
     def verify(paths: Sequence[Path]) -> Verification:
         found = []
@@ -63,10 +54,8 @@ def judge(bad: Sequence[Cell] = (), skipped: Sequence[Cell] = ()) -> Callable[[S
     return verify
 
 
-def publish(
-    planned: Sequence[Planned], folder: Path, *, force: bool = False, **judged: Sequence[Cell]
-) -> Publication:
-    return publish_suites(planned, folder, force=force, verify=judge(**judged))  # type: ignore[arg-type]
+def publish(planned: Sequence[Any], folder: Path, *, force: bool = False, **judged: Sequence[Cell]) -> Publication:
+    return publish_suites(planned, folder, force=force, verify=judge(**judged))
 
 
 def there(folder: Path) -> dict[str, str]:
@@ -95,7 +84,7 @@ def test_what_is_not_good_is_kept_back_and_what_lay_there_is_taken_away(planned,
     assert f"1 kept back: {other.file_name}" in found.text()
 
 
-def test_where_nothing_is_good_no_folder_is_made(planned, tmp_path):
+def test_if_nothing_is_good_no_folder_is_made(planned, tmp_path):
     found = publish(planned, tmp_path / "suites", bad=[CPU, CUDA])
     assert not (tmp_path / "suites").exists()
     assert (found.exit_code, found.published, found.taken_away) == (1, (), ())
@@ -110,7 +99,7 @@ def test_where_nothing_is_good_no_folder_is_made(planned, tmp_path):
     ],
 )
 def test_what_its_template_made_no_suite_of_its_cell_is_kept_back(planned, tmp_path, old, new, said):
-    wrong = replace(planned[0], text=planned[0].text.replace(old, new, 1))
+    wrong = SimpleNamespace(**vars(planned[0]) | {"text": planned[0].text.replace(old, new, 1)})
     assert wrong.text != planned[0].text
     for others in ([], [planned[1]]):
         found = publish([wrong, *others], tmp_path)

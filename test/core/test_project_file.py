@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import tomllib
 from pathlib import Path
 
 import jsonschema
@@ -93,7 +94,7 @@ def test_a_whole_file_is_read_with_the_line_of_each_thing():
     assert accepted.text == ENTRY.rstrip("\n")
 
 
-def test_of_patterns_that_fit_the_last_one_counts():
+def test_of_patterns_that_match_the_last_one_counts_and_without_defaults_the_command_lines_do():
     project = parse(WHOLE)
     assert project.timeout_for(CELL) == 60
     assert project.timeout_for(Cell.parse("bert/fill-mask/openvino/float32")) == 900
@@ -101,9 +102,6 @@ def test_of_patterns_that_fit_the_last_one_counts():
     assert (own.limit, own.stated) == (1e-4, "hwcompat.toml: sums in another order")
     assert project.tolerance_for(Cell.parse("bert/fill-mask/cpu/float16")).limit == 0.02
     assert project.tolerance_for(Cell.parse("vit/image-classification/cpu/float32")) is None
-
-
-def test_without_defaults_it_is_what_the_command_line_takes_without_options():
     (model,) = parse('schema_version = 1\n[[model]]\nname = "bert"\n').models
     assert (model.targets, model.precisions, model.tasks) == (("auto",), ("float32",), ())
 
@@ -120,117 +118,99 @@ def test_all_problems_are_told_at_once_in_the_order_of_lines():
         assert f"Did you mean {hint}" in told
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "said"),
-    [
+def test_each_problem_names_its_line():
+    head = "schema_version = 1\n"
+    bert = f'{head}[[model]]\nname = "bert"\n'
+    for text, line, message in (
         ('[[model]]\nname = "bert"\n', 0, "schema_version is missing"),
         ("schema_version = true\n", 1, "is not known"),
-        ("schema_version = 1\n", 0, "no model is named"),
-        ("schema_version = 1\nmodel = 3\n", 2, "list of tables"),
-        ('schema_version = 1\n[[model]]\nname = "bert"\nrevision = "main"\n', 4, "only a Hub id has revisions"),
-        ('schema_version = 1\n[[model]]\ntargets = ["cpu"]\n', 2, "lacks name"),
-        ('schema_version = 1\n[[model]]\nname = "bert"\ntargets = []\n', 4, "a list of texts"),
-        ('schema_version = 1\n[[model]]\nname = "bert"\ntargets = ["cpu", "cpu"]\n', 4, "twice"),
-        ('schema_version = 1\n[[model]]\nname = "bert"\ntargets = ["openvino:XYZ"]\n', 4, "no variant"),
-        ('schema_version = 1\n[[model]]\nname = "bert"\n[defaults]\ntimeout = "60"\n', 5, "has to be a number"),
-        ('schema_version = 1\n[[model]]\nname = "bert"\n[defaults]\ntimeout = 1e9\n', 5, "86400 seconds"),
+        (head, 0, "no model is named"),
+        (f"{head}model = 3\n", 2, "list of tables"),
+        (f'{bert}revision = "main"\n', 4, "only a Hub id has revisions"),
+        (f'{head}[[model]]\ntargets = ["cpu"]\n', 2, "lacks name"),
+        (f"{bert}targets = []\n", 4, "a list of texts"),
+        (f'{bert}targets = ["cpu", "cpu"]\n', 4, "twice"),
+        (f'{bert}targets = ["openvino:XYZ"]\n', 4, "no variant"),
+        (f'{bert}[defaults]\ntimeout = "60"\n', 5, "has to be a number"),
+        (f"{bert}[defaults]\ntimeout = 1e9\n", 5, "86400 seconds"),
+        (f'{bert}[expected]\n"bert/fill-mask/cpu/float32" = "unknown"\n', 5, "unknown cannot be expected"),
         (with_entry("timeout", 'cells = "*"\nseconds = nan'), 6, "finite number above 0"),
         (with_entry("tolerance", 'cells = "*"\nlimit = 1e-4'), 4, "lacks reason"),
         (with_entry("tolerance", 'cells = "*"\nlimit = true\nreason = "x"'), 6, "has to be a number"),
         (with_entry("tolerance", 'cells = "*"\nlimit = 1e-4\nreason = " "'), 7, "one line of text"),
         (with_entry("accepted_failure", 'cell = "bert"\nuntil = 2027-01-01T00:00:00'), 6, "without a time"),
-    ],
-)
-def test_each_problem_names_its_line(text, line, said):
-    told = wrong(text)
-    assert said in told
-    assert f"line {line}:" in told if line else "line 0" not in told
+    ):
+        told = wrong(text)
+        assert message in told
+        assert f"line {line}:" in told if line else "line 0" not in told
 
 
-@pytest.mark.parametrize("limit", ["inf", "nan", "-1e-4", "0", str(2 * loosest_limit()), "0.5", "1e400"])
-def test_a_limit_that_could_hide_everything_is_refused(limit):
-    told = wrong(with_entry("tolerance", f'cells = "*"\nlimit = {limit}\nreason = "because"'))
-    assert "refused" in told
+def test_a_limit_that_could_hide_everything_is_refused():
+    for limit in ("inf", "nan", "-1e-4", "0", str(2 * loosest_limit()), "0.5", "1e400"):
+        assert "refused" in wrong(with_entry("tolerance", f'cells = "*"\nlimit = {limit}\nreason = "because"'))
 
 
-@pytest.mark.parametrize(
-    "name", ["../model", "/etc", "~/model", "a/../../b", "package.module:factory", "C:\\\\m", "$(id)", "", ".git/x"]
-)
-def test_a_model_is_never_code_nor_a_path_that_leads_out(name):
-    told = wrong(f'schema_version = 1\n[[model]]\nname = "{name}"\n')
-    assert "line 3:" in told
+def test_a_model_is_never_code_nor_a_path_that_leads_out():
+    for name in (
+        "../model",
+        "/etc",
+        "~/model",
+        "a/../../b",
+        "package.module:factory",
+        "C:\\\\m",
+        "$(id)",
+        "",
+        ".git/x",
+    ):
+        assert "line 3:" in wrong(f'schema_version = 1\n[[model]]\nname = "{name}"\n')
 
 
-@pytest.mark.parametrize(
-    ("cell", "said"),
-    [
+def test_the_lock_holds_exact_cells_of_known_targets():
+    for cell, message in (
         ("bert/*/cpu/float32", "pattern"),
         ("bert/fill-mask/cpu", "is not a cell"),
         ("bert/fill-mask/cuda:1/float32", "Write bert/fill-mask/cuda/float32"),
         ("bert/fill-mask/nvidia/float32", "Write bert/fill-mask/cuda/float32"),
         ("bert/fill-mask/cdua/float32", "Did you mean 'cuda'"),
-    ],
-)
-def test_the_lock_holds_exact_cells_of_known_targets(cell, said):
-    assert said in wrong(f'schema_version = 1\n[[model]]\nname = "bert"\n[expected]\n"{cell}" = "high"\n')
+    ):
+        told = wrong(f'schema_version = 1\n[[model]]\nname = "bert"\n[expected]\n"{cell}" = "high"\n')
+        assert message in told
 
 
-def test_unknown_cannot_be_expected():
-    text = 'schema_version = 1\n[[model]]\nname = "bert"\n[expected]\n"bert/fill-mask/cpu/float32" = "unknown"\n'
-    assert "unknown cannot be expected" in wrong(text)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
+def test_an_accepted_failure_is_exact_has_a_reason_and_an_end_and_is_accepted_once():
+    for old, new, message in (
         ('check = "matches_reference"\nerror_type = "numerical_mismatch"\n', "", "neither check nor error_type"),
         ("until = 2027-03-31\n", "", "lacks until"),
         ("2027-03-31", '"2027-03-31"', "a date without quotes"),
         ("https://example.org/issues/1", "JIRA-1", "is not a link"),
         ("matches_reference", "matches_refrence", "Did you mean 'matches_reference'"),
         ("bert/fill-mask/cpu/float32", "bert/fill-mask/*/float32", "pattern"),
-    ],
-)
-def test_an_accepted_failure_says_exactly_which_why_and_until_when(old, new, said):
-    assert said in wrong(WHOLE.replace(ENTRY, ENTRY.replace(old, new)))
-
-
-def test_a_failure_is_accepted_once():
+    ):
+        assert message in wrong(WHOLE.replace(ENTRY, ENTRY.replace(old, new)))
     assert "accepted twice, first in lines 36-42" in wrong(f"{WHOLE}\n{ENTRY}")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_what_is_not_toml_is_reported_with_its_line(tmp_path):
+    for text, message in (
         ("schema_version = \n", "line 1"),
         ('schema_version = 1\n[expected]\n"a" = "high"\n"a" = "low"\n', "line 4"),
         ("[[accepted_failure]]\nuntil = 2027-13-45\n", "line 2"),
         ("a = " + "[" * 100_000, ""),
-    ],
-)
-def test_what_is_not_toml_is_said_with_its_line(text, said):
-    with pytest.raises(BrokenInput, match="is not TOML") as caught:
-        parse(text)
-    assert said in str(caught.value)
-
-
-@pytest.mark.parametrize("content", [None, b"\xff\xfe", b" " * 1_000_001])
-def test_a_file_that_cannot_be_read_is_an_error_for_users(tmp_path, content):
+    ):
+        with pytest.raises(BrokenInput, match="is not TOML") as caught:
+            parse(text)
+        assert message in str(caught.value)
     path = tmp_path / "hwcompat.toml"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(BrokenInput, match="cannot be read"):
-        read_project(path)
-
-
-def test_the_schema_has_the_levels_that_can_be_expected():
-    levels = schema()["properties"]["expected"]["additionalProperties"]["enum"]
-    assert levels == [*project_reader.LEVELS, "none"]  # of older files
+    for content in (None, b"\xff\xfe", b" " * 1_000_001):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(BrokenInput, match="cannot be read"):
+            read_project(path)
 
 
 def test_the_schema_takes_a_file_that_is_right_and_refuses_a_typing_error():
-    import tomllib
-
+    levels = schema()["properties"]["expected"]["additionalProperties"]["enum"]
+    assert levels == [*project_reader.LEVELS, "none"]  # of older files
     values = json.loads(json.dumps(tomllib.loads(WHOLE), default=str))
     jsonschema.validate(values, schema())
     values["model"][0]["target"] = ["cpu"]
