@@ -42,7 +42,7 @@ def write(folder: Path, name: str, cell: str = CPU, old: str = "", new: str = ""
 
 
 class Rounds:
-    """Stands in for the runner: suites do as their names say, and what was asked is kept."""
+    """Replaces the runner: suites do as their names say, and what was asked is kept."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[str], dict[str, Order]]] = []
@@ -111,12 +111,8 @@ def test_what_a_suite_does_not_do_is_named(
     found = Verification(suites=(one,))
     assert found.exit_code == 1
     assert f"{name}: " in found.text()
-
-
-def test_a_suite_that_fails_unbroken_is_not_broken_too(tmp_path: Path, rounds: Rounds) -> None:
-    write(tmp_path, "test_failing.py")
-    verified(tmp_path)
-    assert [bool(order.mutants) for _, orders in rounds.asked for order in orders.values()] == [False]
+    broken = [bool(order.mutants) for _, orders in rounds.asked for order in orders.values()]
+    assert any(broken) is (name == "test_blind.py")  # a suite that fails unbroken isn't broken too
 
 
 def test_files_that_cannot_run_are_told_from_files_that_are_no_suites(tmp_path: Path, rounds: Rounds) -> None:
@@ -157,6 +153,7 @@ def test_a_skipped_suite_neither_fails_nor_hides_the_others(tmp_path: Path, roun
 def test_suites_of_other_targets_run_on_cpu_and_that_is_said(tmp_path: Path, rounds: Rounds) -> None:
     write(tmp_path, "test_cuda.py", cell=CUDA)
     found = verified(tmp_path)
+    assert rounds.asked
     assert all(order.on_cpu for _, orders in rounds.asked for order in orders.values())
     assert "1 are for other targets" in Verification(suites=tuple(found.values())).text()
 
@@ -176,12 +173,10 @@ def test_patterns_choose_cells(tmp_path: Path, rounds: Rounds) -> None:
     assert list(verified(tmp_path, skip=["*/cuda/*"])) == ["test_a.py"]
     with pytest.raises(NothingMatched):
         verified(tmp_path, select=["gpt2/*"])
-
-
-def test_a_folder_without_suites_is_no_success(tmp_path: Path) -> None:
-    (tmp_path / "test_own.py").write_text("def test_mine():\n    assert True\n")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "test_own.py").write_text("def test_mine():\n    assert True\n")
     with pytest.raises(NothingMatched, match="no suites"):
-        verified(tmp_path)
+        verified(tmp_path / "own")
 
 
 def test_the_break_follows_from_the_cell_and_any_may_come_first() -> None:
@@ -190,8 +185,6 @@ def test_the_break_follows_from_the_cell_and_any_may_come_first() -> None:
     assert all(sorted(order.mutants) == sorted(f"{name}@0" for name in OPERATORS) for order in orders.values())
     assert {order.mutants[0].partition("@")[0] for order in orders.values()} == set(OPERATORS)
 
-
-def test_half_precision_is_asked_to_see_big_breaks_only() -> None:
     least = {p: order_for(Cell.parse(f"vit/image-classification/cpu/{p}")).least for p in ("float32", "bfloat16")}
     assert least["float32"] == SMALLEST_CHANGE
     assert least["bfloat16"] == pytest.approx(0.16)
