@@ -234,18 +234,6 @@ def test_a_template_variable_that_is_not_there_or_has_no_filter_that_makes_it_co
         environment().from_string("{{ nothing | literal }}").render()
 
 
-def test_a_users_template_comes_before_ours_and_an_error_in_it_names_it(tmp_path):
-    (tmp_path / "encoder-only.py.j2").write_text("MINE = {{ cell.id | literal }}\n")
-    recipe = recipe_of("bert")
-    text = render(recipe, cell_of(recipe), [], template_folder=tmp_path)
-    assert text.startswith('MINE = "bert/fill-mask/cpu/float32"\n')
-    assert not is_edited(text)
-    for template in ("{{ cell.id }}", "{{ nothing | literal }}", "{% if %}", "{{ cell | literal }}"):
-        (tmp_path / "encoder-only.py.j2").write_text(template)
-        with pytest.raises(UsageError, match="encoder-only"):
-            render(recipe, cell_of(recipe), [], template_folder=tmp_path)
-
-
 # Knowing an edit
 
 

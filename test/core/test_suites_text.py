@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
+from recorded_machines import XEON, computer
 
 from generators.suites.verify import Publication, Verification, VerifiedSuite
 from reports.suites_text import published_text, verified_text
@@ -15,6 +17,11 @@ from run_test_generation import main
 BERT = "bert/fill-mask/cpu/float32"
 GOOD = VerifiedSuite(path=Path("test_a.py"), compiles=True, collected=True, passes=True, mutant="m", caught_by="c")
 BAD = VerifiedSuite(path=Path("test_b.py"), compiles=True, problem="it has no check")
+
+
+@pytest.fixture(autouse=True)
+def recorded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hardware.detect.LiveMachine", lambda: computer(XEON))
 
 
 def printed(*words: str) -> str:
