@@ -26,9 +26,6 @@ from generators.recipes.config_division import (
     Division,
     divided,
     divisions_of,
-    kept_lists,
-    layers_needed,
-    telling_layers,
 )
 from generators.recipes.config_scopes import all_overrides, token_ids
 from generators.recipes.derive import task_class
@@ -203,28 +200,7 @@ def test_one_layer_of_each_kind_is_kept() -> None:
     assert backbone["global_attention_blocks"] == [5]
 
 
-class Layered:
-    def __init__(
-        self,
-        num_hidden_layers: int = 12,
-        num_blocks: int = 1,
-        window_block_indices: tuple[int, ...] = (),
-        backbone_out_indices: tuple[int, ...] = (),
-    ) -> None:
-        self.num_hidden_layers = num_hidden_layers
-        self.num_blocks = num_blocks
-        self.window_block_indices = window_block_indices
-        self.backbone_out_indices = backbone_out_indices
-
-
-def test_lists_of_layers_follow_the_layers_that_are_kept() -> None:
-    two_kinds = Layered(num_hidden_layers=10, num_blocks=4, window_block_indices=(0, 1, 3, 6))
-    assert telling_layers(two_kinds) == {0, 2}
-    assert kept_lists(two_kinds, [0, 2]) == {"window_block_indices": [0], "num_blocks": 1}
-    assert kept_lists(two_kinds, [0, 1, 2, 3]) == {"window_block_indices": [0, 1, 3], "num_blocks": 3}
-    used = Layered(backbone_out_indices=(2, 5, 8, 11))
-    assert layers_needed(used) == 4
-    assert kept_lists(used, [0, 1, 2, 3]) == {"backbone_out_indices": [0, 1, 2, 3]}
+def test_a_backbone_gives_as_many_feature_maps_as_the_network_around_it_takes() -> None:
     for model_type in ("depth_anything", "dpt", "zoedepth"):
         config = tiny(model_type)
         backbone = config.get("backbone_config", config)
