@@ -1,4 +1,4 @@
-"""Reading a checkpoint's folder: config.json and safetensors, nothing that could run code."""
+"""Read a checkpoint's folder: config.json and safetensors, nothing that could run code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".jobli
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A folder with a readable config.json; `weights` are its safetensors files, maybe none."""
+    """A folder with a readable config.json; `weights` are its safetensors files, possibly none."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -28,21 +28,21 @@ class Checkpoint:
 
     @property
     def weights_hash(self) -> str:
-        """SHA-256 over the bytes of the weights; see `hardware.testing.checkpoints.weights_hash`."""
+        """Return the SHA-256 over the bytes of the weights; see `hardware.testing.checkpoints.weights_hash`."""
         return weights_hash(self.folder)
 
     @property
     def config_hash(self) -> str:
-        """SHA-256 over what config.json says, in whatever order."""
+        """Return the SHA-256 over the content of config.json, independent of its order."""
         return hash_of_config(self.config)
 
 
 def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
-    """What lies in a folder. Reads config.json and lists files; opens no weights.
+    """Read config.json and list the files of a folder; open no weights.
 
-    Raises `BrokenInput` where there is no readable config.json, where the weights are pickles only, where loading
-    would take code or weights from elsewhere, or, with `needs_weights`, where there are none, some are missing or
-    they are quantized; `ModelError` where the configuration names no model type.
+    Raise `BrokenInput` if there is no readable config.json, if all weights are pickles, if loading would fetch code
+    or weights from elsewhere, or, with `needs_weights`, if weights are missing or quantized. Raise `ModelError` if
+    the configuration names no model type.
     """
     where = echo(str(folder))
     config = read_config(folder)
@@ -85,12 +85,12 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
 
 
 def largest_token(folder: Path) -> int:
-    """The largest id that the tokenizer in a folder gives; -1 where there is none that can be read."""
+    """Return the largest token id of the tokenizer in a folder; -1 if there is none that can be read."""
     return max(_token_ids(folder), default=-1)
 
 
 def _token_ids(folder: Path) -> Iterator[int]:
-    """The ids of the files that tokenizers of transformers are saved in; a file that can't be read tells none."""
+    """Yield the token ids of the files that transformers saves tokenizers in; skip files that can't be read."""
     for name, keys in (
         ("tokenizer.json", ("added_tokens", "model")),
         ("tokenizer_config.json", ("added_tokens_decoder",)),
@@ -110,7 +110,7 @@ def _ids_in(said: Mapping[str, Any]) -> Iterator[int]:
     vocabulary = said.get("model", said).get("vocab", {})
     if isinstance(vocabulary, Mapping):
         yield from (one for one in vocabulary.values() if type(one) is int)
-    elif isinstance(vocabulary, list):  # of Unigram: tokens with their scores, in the order of their ids
+    elif isinstance(vocabulary, list):  # Unigram: tokens with their scores, ordered by id
         yield len(vocabulary) - 1
     yield from (one["id"] for one in said.get("added_tokens", ()) if type(one.get("id")) is int)
     yield from (int(key) for key in said.get("added_tokens_decoder", {}) if str(key).isdigit())

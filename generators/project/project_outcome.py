@@ -1,4 +1,4 @@
-"""Judges a run by a project file: the lock of expected levels, accepted failures, and every other failure."""
+"""Judge a run by a project file: the lock of expected levels, accepted failures, and all other failures."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class CellRun:
-    """What a run says of one cell. `missing` is why a device that had to be there wasn't; empty where it was.
+    """The results of a run for one cell. `missing` is why a required device wasn't there; empty if it was.
 
-    The verdict rests on all evidence of the folder, `lines` are the results of this run, which planned `checks`.
+    The verdict uses all evidence of the folder; `lines` are the results of this run, which planned `checks`.
     """
 
     verdict: Verdict
@@ -33,7 +33,7 @@ class CellRun:
 
     @property
     def is_measured(self) -> bool:
-        """Whether this run measured the cell's level: each of its checks ran, and on the cell's own target."""
+        """Whether this run measured the cell's level: each of its checks ran, on the cell's own target."""
         ran = {line.check_name for line in self.lines} >= set(self.checks) and not any(
             line.outcome is Outcome.NOT_RUN or line.substitution_reason for line in self.lines
         )
@@ -43,7 +43,7 @@ class CellRun:
 
 
 def runs_of(result: JobResult, *, allow_fallback: bool) -> dict[str, CellRun]:
-    """A finished run as `judge_project` takes it, by cell id."""
+    """Return a finished run in the form that `judge_project` takes, by cell id."""
     return {
         cell.written.planned.cell.id: CellRun(
             verdict=cell.verdict,
@@ -63,11 +63,11 @@ def judge_project(
     words: Words,
     left_out: Mapping[str, str] = _NOTHING,
 ) -> ProjectOutcome:
-    """What the results of one run, by cell id, mean to the project on the day `today`.
+    """Return the findings for the results of one run, by cell id, on the day `today`.
 
-    A cell of the lock has to have exactly its level; what was expected and not shown is not met, unless the command
-    line left it out (`left_out`: the options by cell id). A failure breaks the build unless it is accepted, or its
-    cell has the low level that the lock expects.
+    A cell of the lock must have exactly its level. An expected level that wasn't shown is not met, unless the command
+    line left the cell out (`left_out`: the options by cell id). A failure breaks the build unless it is accepted, or
+    its cell has the low level that the lock expects.
     """
     lines = {cell: run.lines for cell, run in runs.items()}
     findings, accepted = judge_accepted(project, lines, today, left_out, words)
@@ -91,7 +91,7 @@ def judge_project(
 
 
 def _fails(line: CheckLine) -> bool:
-    """A failure, or a check that wasn't run although nobody left it out with arguments for pytest."""
+    """Return whether a check failed, or wasn't run although no argument for pytest left it out."""
     return line.outcome.is_failure or (line.outcome is Outcome.NOT_RUN and line.error_type != "deselected")
 
 
