@@ -64,9 +64,9 @@ def profile_of(
     `BrokenInput`.
     """
     classification = classify(name, revision)
-    brought = kind_of(name)
-    if brought:
-        return _brought(name, brought, task, classification)
+    given_kind = kind_of(name)
+    if given_kind:
+        return _given_profile(name, given_kind, task, classification)
     known_type = classification.model == classification.model_type and classification.path is None
     if dims == "real":
         return _at_real_widths(name, task, classification, known_type=known_type)
@@ -82,12 +82,12 @@ def profile_of(
     missing = "" if known_type else why_missing(name, revision, classification)
     if missing and not allow_tiny:
         return made(cell_model=checkpoint_slug(name), recipe=recipe, missing=missing)
-    told = f"--allow-tiny: a tiny {classification.model_type} runs and says nothing of {echo(name)}; {missing}"
+    replaced = f"--allow-tiny: a tiny {classification.model_type} runs and says nothing of {echo(name)}; {missing}"
     return made(
         cell_model=classification.model_type,
         recipe=recipe,
         stands_in_for="" if known_type else name,
-        note=lacking(recipe.library) if known_type else told,
+        note=lacking(recipe.library) if known_type else replaced,
     )
 
 
@@ -99,18 +99,20 @@ def _at_real_widths(name: str, task: str | None, classification: Classification,
             fix=f"Fetch it with: hf download {name} config.json",
         )
     recipe = derive_real_widths(classification.path or classification.model_type, task)
-    stands_in = f"a model with {recipe.dimensions} and random weights runs and says nothing of the weights of {name}."
+    widths_note = (
+        f"a model with {recipe.dimensions} and random weights runs and says nothing of the weights of {name}."
+    )
     return Profile(
         asked=name,
         cell_model=classification.model_type,
         classification=classification,
         recipe=recipe,
         stands_in_for="" if known_type else name,
-        note="" if known_type else stands_in,
+        note="" if known_type else widths_note,
     )
 
 
-def _brought(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
+def _given_profile(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
     recipe = derive_given(kind, name)
     _check_task(task, recipe.task, name)
     runs = f"{name} is your own code: it was run to make this suite, and runs again with each of its checks"

@@ -78,9 +78,9 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
             raise UsageError(f"{_in_words(options, 'and')} {verb} with {_in_words(needed, 'or')}", fix=fix)
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
-    for option, others, said, fix in _ALONE:
+    for option, others, message, fix in _ALONE:
         if asked.first_given(option) and (other := asked.first_given(*others)):
-            raise UsageError(f"{option} {said.format(other)}", fix=fix)
+            raise UsageError(f"{option} {message.format(other)}", fix=fix)
     if address_given and not asked.distributed:
         raise UsageError("--address goes with --distributed", fix="Add --distributed ray.")
     if asked.distributed and (other := asked.first_given(*_OF_NODES)):

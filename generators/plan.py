@@ -91,12 +91,12 @@ def _refuse_two_of_a_kind(targets: Iterable[Target]) -> None:
             )
 
 
-def refuse_uncomputed(unasked: Sequence[tuple[PlanChoice, str]], *, alone: bool) -> tuple[str, ...]:
+def refuse_uncomputed(uncomputed: Sequence[tuple[PlanChoice, str]], *, alone: bool) -> tuple[str, ...]:
     """Return why targets that don't compute in a precision are left out, each reason once.
 
     Raise `UsageError` if nothing else was requested (`alone`), because nothing would be measured on the target.
     """
-    left = {not_computed(choice.target, precision): precision for choice, precision in unasked}
+    left = {not_computed(choice.target, precision): precision for choice, precision in uncomputed}
     if left and alone:
         others = {precision: ", ".join(computing(precision)) for precision in left.values()}
         fix = " ".join(

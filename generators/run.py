@@ -129,13 +129,13 @@ def plan_job(
     rules = load_rules()
     statuses = targets(inventory)
     planned: dict[str, PlannedSuite] = {}
-    unasked: list[tuple[PlanChoice, str]] = []
+    uncomputed: list[tuple[PlanChoice, str]] = []
     for profile in profiles:
         for precision in precisions:
             predicted = predicted_for(profile, precision, rules, inventory)
             for choice in choose_targets(devices, profile, precision, statuses, predicted):
                 if not_computed(choice.target, precision):
-                    unasked.append((choice, precision))
+                    uncomputed.append((choice, precision))
                     continue
                 suite = plan_suite(
                     profile,
@@ -150,8 +150,8 @@ def plan_job(
                 other = planned.setdefault(suite.cell.id, suite)
                 if other.profile is not profile:
                     raise _same_cell(other, suite)
-    named_alone = len(devices) == 1 and all(choice.required for choice, _ in unasked)
-    for why in refuse_uncomputed(unasked, alone=named_alone or not planned):
+    named_alone = len(devices) == 1 and all(choice.required for choice, _ in uncomputed)
+    for why in refuse_uncomputed(uncomputed, alone=named_alone or not planned):
         on_note(why)
     return tuple(planned[id_] for id_ in choose_cells(tuple(planned), select=select, skip=skip, shard=shard))
 

@@ -48,8 +48,8 @@ def _shape_by_mappings(model_type: str, task: str, catalog: Catalog) -> tuple[st
         if word in re.split(r"[-_]", model_type):
             return (*shape, "low")
     for whole in filter(None, map(catalog.whole_of, catalog.names_of(model_type))):
-        if told := _shape_of_part(whole, catalog):
-            return (*told, "low")
+        if found := _shape_of_part(whole, catalog):
+            return (*found, "low")
     return "other", UNKNOWN, "low"
 
 

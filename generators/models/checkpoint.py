@@ -44,11 +44,11 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     or weights from elsewhere, or, with `needs_weights`, if weights are missing or quantized. Raise `ModelError` if
     the configuration names no model type.
     """
-    where = echo(str(folder))
+    shown = echo(str(folder))
     config = read_config(folder)
     if config is None:
         raise BrokenInput(
-            f"{where} is not a checkpoint",
+            f"{shown} is not a checkpoint",
             why="there is no config.json in it",
             fix="Name the folder that holds config.json, or a model type.",
         )
@@ -57,13 +57,13 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     pickles = [path.name for path in folder.iterdir() if path.suffix.lower() in _PICKLES]
     if pickles and not weights:
         raise BrokenInput(
-            f"the checkpoint {where} is refused",
+            f"the checkpoint {shown} is refused",
             why=f"its weights are pickles ({echo(sorted(pickles)[0])}), and loading a pickle can run code",
             fix="Save it again with save_pretrained(..., safe_serialization=True).",
         )
     if needs_weights and not weights:
         raise BrokenInput(
-            f"the checkpoint {where} has no weights",
+            f"the checkpoint {shown} has no weights",
             why="there is no .safetensors file in it",
             fix="Fetch the whole checkpoint, or test its model type instead.",
         )
@@ -73,7 +73,7 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not model_type:
         raise ModelError(
-            f"the kind of the model in {where} is not known",
+            f"the kind of the model in {shown} is not known",
             why="its config.json names no model_type",
             fix="Name the model type instead, for example: bert.",
         )
@@ -100,17 +100,17 @@ def _token_ids(folder: Path) -> Iterator[int]:
         if not is_plain_file(folder / name):
             continue
         try:
-            said = read_json(folder / name, longest=_LONGEST_TOKENIZER)
-            yield from _ids_in({key: said[key] for key in keys if key in said} if keys else {"vocab": said})
+            content = read_json(folder / name, longest=_LONGEST_TOKENIZER)
+            yield from _ids_in({key: content[key] for key in keys if key in content} if keys else {"vocab": content})
         except (OSError, ValueError, TypeError):
             continue
 
 
-def _ids_in(said: Mapping[str, Any]) -> Iterator[int]:
-    vocabulary = said.get("model", said).get("vocab", {})
+def _ids_in(content: Mapping[str, Any]) -> Iterator[int]:
+    vocabulary = content.get("model", content).get("vocab", {})
     if isinstance(vocabulary, Mapping):
         yield from (one for one in vocabulary.values() if type(one) is int)
     elif isinstance(vocabulary, list):  # Unigram: tokens with their scores, ordered by id
         yield len(vocabulary) - 1
-    yield from (one["id"] for one in said.get("added_tokens", ()) if type(one.get("id")) is int)
-    yield from (int(key) for key in said.get("added_tokens_decoder", {}) if str(key).isdigit())
+    yield from (one["id"] for one in content.get("added_tokens", ()) if type(one.get("id")) is int)
+    yield from (int(key) for key in content.get("added_tokens_decoder", {}) if str(key).isdigit())

@@ -31,7 +31,7 @@ _FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 GRAPH_SUFFIXES = (".onnx", ".xml")
 TASKS = {"module": MODULE_TASK, "graph": GRAPH_TASK}
 """The task of each kind."""
-SAID = {
+_SOURCES = {
     "module": "a name of your own code, which classifying doesn't run",
     "graph": "the file's name: a graph says what it computes, not what for",
 }
@@ -87,13 +87,13 @@ def classify(name: str, revision: str = "") -> Classification:
     if is_known(name):
         return classify_type(name)
     try:
-        brought = kind_of(name)
+        given = kind_of(name)
         folder = Path(name).expanduser()
         is_folder, is_file = folder.is_dir(), folder.is_file()
     except (OSError, RuntimeError) as error:  # too long for the file system, or the home of an unknown user
         raise refused from error
-    if brought:
-        return _of_task(name, TASKS[brought], SAID[brought])
+    if given:
+        return _of_task(name, TASKS[given], _SOURCES[given])
     if is_folder:
         return classify_folder(folder, name)
     if is_file:

@@ -125,8 +125,8 @@ class Recipe:
         Other weights change the recorded numbers too, and evidence from before that field existed used the same
         weights.
         """
-        said = {name: value for name, value in self.to_dict().items() if name != "zero_centered"}
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()  # always ASCII
+        hashed = {name: value for name, value in self.to_dict().items() if name != "zero_centered"}
+        return hashlib.sha256(json.dumps(hashed).encode()).hexdigest()  # always ASCII
 
     def to_json(self) -> str:
         """Return the text of a recipe's file; the same recipe gives the same bytes."""

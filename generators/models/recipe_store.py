@@ -233,8 +233,8 @@ class Records(Generic[Record]):
         """Return the records of a file, read again only if it changed: a matrix needs them thousands of times."""
         if not path.is_file():
             return {}
-        told = path.stat()
-        state = (told.st_mtime_ns, told.st_size)
+        status = path.stat()
+        state = (status.st_mtime_ns, status.st_size)
         if path not in self._seen or self._seen[path][0] != state:
             try:
                 listed = [self._read(one) for one in json.loads(path.read_text(encoding="utf-8"))]

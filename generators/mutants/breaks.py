@@ -177,7 +177,7 @@ def shift_positions(model: torch.nn.Module, random: random.Random, anatomy: Mode
     A learned table of positions, by a row; a rotary query, rotated by one position; computed or convolved positions,
     by one place; linear biases, by one place; the kernel of a convolution.
     """
-    for way in (_roll_table, _turn_query, _roll_module, _roll_bias, _roll_kernel):
+    for way in (_roll_table, _rotate_query, _roll_module, _roll_bias, _roll_kernel):
         site = way(model, random, anatomy)
         if site:
             return site
@@ -197,7 +197,7 @@ def _roll(model: torch.nn.Module, name: str, what: str, axis: int) -> str:
     return f"{name}, {what} rolled by one"
 
 
-def _turn_query(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
+def _rotate_query(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     found = list(_rotary(model, anatomy.sites))
     if not found:
         return ""
@@ -224,9 +224,7 @@ def _rotary(
         frequencies = next((b for b in near if 2 * b.numel() == rotated), None)
         if frequencies is None:
             continue
-        first = (
-            width - rotated if hasattr(module, "qk_rope_head_dim") else 0
-        )  # latent attention rotates the last features
+        first = width - rotated if hasattr(module, "qk_rope_head_dim") else 0  # latent attention rotates the end
         step = 2 if getattr(getattr(module, "config", None), "rope_interleave", False) else 1
         rows = [row for start, stop in site.query.ranges for row in range(start, stop)]
         yield site, frequencies, [rows[head * width + first] for head in range(site.heads)], step
@@ -235,8 +233,8 @@ def _rotary(
 def _rotated_share(module: torch.nn.Module) -> float:
     """Return the share of a head's features that is rotated, from the first on."""
     config = getattr(module, "config", None)
-    said = getattr(config, "rope_parameters", None) or {}
-    return float(said.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0)
+    rope = getattr(config, "rope_parameters", None) or {}
+    return float(rope.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0)
 
 
 def _rotate(parameter: torch.Tensor, start: int, frequencies: torch.Tensor, step: int) -> None:
@@ -249,9 +247,9 @@ def _rotate(parameter: torch.Tensor, start: int, frequencies: torch.Tensor, step
     with torch.no_grad():
         rows = parameter.narrow(0, start, 2 * half)
         low, high = (rows[0::2], rows[1::2]) if step == 2 else (rows[:half], rows[half:])
-        low_turned, high_turned = low * cos - high * sin, high * cos + low * sin
-        low.copy_(low_turned)
-        high.copy_(high_turned)
+        low_rotated, high_rotated = low * cos - high * sin, high * cos + low * sin
+        low.copy_(low_rotated)
+        high.copy_(high_rotated)
 
 
 def _roll_module(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:

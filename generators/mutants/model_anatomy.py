@@ -69,10 +69,10 @@ class ModelAnatomy:
 
     def is_heard(self, parameter: str) -> bool:
         """Return whether the outputs depend on a parameter."""
-        return parameter in self._heard
+        return parameter in self._used
 
     @cached_property
-    def _heard(self) -> frozenset[str]:
+    def _used(self) -> frozenset[str]:
         """Names of the parameters that have a gradient in float64.
 
         A layer may have no effect: the last one of an image encoder of which the one before is used, or the first
@@ -89,10 +89,10 @@ class ModelAnatomy:
             raise ValueError(f"nothing tells which weights of {self.class_name} matter, for {why}") from error
         moved = {name: sizes[name] * float(np.abs(gradient).mean()) for name, gradient in gradients.items()}
         least = _DEAD * max(moved.values(), default=0.0)
-        heard = {name for name, size in moved.items() if size > least}
-        tied = {id(p): name for name, p in model.named_parameters() if name in heard}
+        used = {name for name, size in moved.items() if size > least}
+        tied = {id(p): name for name, p in model.named_parameters() if name in used}
         names = model.named_parameters(remove_duplicate=False)
-        return frozenset(heard | {name for name, parameter in names if id(parameter) in tied})
+        return frozenset(used | {name for name, parameter in names if id(parameter) in tied})
 
 
 def change(

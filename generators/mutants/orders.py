@@ -126,7 +126,7 @@ def judge_clean(checks: Sequence[str], lines: Sequence[CheckLine]) -> MutantJudg
     if missing:
         return MutantJudgement(status=MutantStatus.ERROR, message=f"nothing is known of {', '.join(missing)}")
     if odd:
-        return MutantJudgement(status=MutantStatus.RAISED, caught_by=odd[0].check_name, message=_said(odd[0]))
+        return MutantJudgement(status=MutantStatus.RAISED, caught_by=odd[0].check_name, message=_message(odd[0]))
     return MutantJudgement(status=MutantStatus.CLEAN)
 
 
@@ -155,9 +155,9 @@ def judge_mutant(checks: Sequence[str], lines: Sequence[CheckLine], made: Made, 
         status=MutantStatus.KILLED if caught else MutantStatus.ERROR,
         caught_by=first.check_name,
         error=None if first.max_rel_error is None else float(first.max_rel_error),
-        message="" if caught else _said(first),
+        message="" if caught else _message(first),
     )
 
 
-def _said(line: CheckLine) -> str:
+def _message(line: CheckLine) -> str:
     return f"{line.check_name} {line.outcome}: {line.error_message.partition(chr(10))[0]}"

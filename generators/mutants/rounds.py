@@ -50,8 +50,8 @@ def run_round(
     own = folder / run_id
     own.mkdir(parents=True)
     reports = {suite.path: own / f"{number}.json" for number, suite in enumerate(suites)}
-    told = {path: replace(order, report=str(reports[path].resolve())) for path, order in orders.items()}
-    write_orders(own / "orders.json", told)
+    with_reports = {path: replace(order, report=str(reports[path].resolve())) for path, order in orders.items()}
+    write_orders(own / "orders.json", with_reports)
     writer = EvidenceWriter(own / "evidence", run_id)
     arguments = ("-p", PLUGIN, *(["-x"] if any(order.mutants for order in orders.values()) else []))
     run = RunLine(

@@ -127,8 +127,8 @@ class ProjectOutcome:
     def summary(self) -> str:
         """The number of findings of each kind: `3 met, 1 worse, 1 accepted`."""
         counts = {kind: len(self.of_kind(kind)) for kind in ProjectFindingKind}
-        said = [f"{number} {str(kind).replace('_', ' ')}" for kind, number in counts.items() if number]
-        return ", ".join(said) or "nothing to judge"
+        made = [f"{number} {str(kind).replace('_', ' ')}" for kind, number in counts.items() if number]
+        return ", ".join(made) or "nothing to judge"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -176,30 +176,30 @@ def _judge(
     words: Words,
 ) -> ProjectFinding | None:
     """Return the finding for one entry, or None if a failure of another kind breaks the build by itself."""
-    said = partial(ProjectFinding.shown, cell=entry.cell, line=entry.span.first)
+    made = partial(ProjectFinding.shown, cell=entry.cell, line=entry.span.first)
     if covered:
         shown = shown_by(covered, words)
         if today > entry.until:
             message = f"{shown}. It was accepted until {entry.until}, which has passed: {entry.reason}"
             fix = f"Fix it, or review it and change `until` ({project.name} {entry.span}, {entry.link})."
-            return said(ProjectFindingKind.RAN_OUT, message=message, fix=fix, lines=covered)
+            return made(ProjectFindingKind.RAN_OUT, message=message, fix=fix, lines=covered)
         more = len(_after(covered, own))
         rest = f", and {more} check(s) after it could not run" if more else ""
         why = f"accepted until {entry.until}: {entry.reason} ({entry.link})"
-        return said(ProjectFindingKind.ACCEPTED, message=f"{why}. {shown}{rest}", lines=covered)
+        return made(ProjectFindingKind.ACCEPTED, message=f"{why}. {shown}{rest}", lines=covered)
     scope = [line for line in own if entry.check in ("", line.check_name)]
     if _passes(scope):
         message = f"the accepted failure, {entry.what}, passes now"
         fix = f"Remove {entry.span} of {project.name}:"
-        return said(ProjectFindingKind.PASSES_NOW, message=message, fix=fix, lines=scope, quote=entry.text)
+        return made(ProjectFindingKind.PASSES_NOW, message=message, fix=fix, lines=scope, quote=entry.text)
     if any(line.outcome.is_failure and not line.substitution_reason for line in scope):
         return None
     if left_out_by:
-        return said(ProjectFindingKind.LEFT_OUT, message=f"{entry.what} is not judged: {left_out_by} left it out")
+        return made(ProjectFindingKind.LEFT_OUT, message=f"{entry.what} is not judged: {left_out_by} left it out")
     became = words(check_reason(scope[0])) if scope else "nothing of it was run"
     message = f"nothing shows whether the accepted failure, {entry.what}, is still there: {became}"
     fix = f"Run it where it can run, or remove {entry.span} of {project.name}."
-    return said(ProjectFindingKind.NOT_SHOWN, message=message, fix=fix, lines=scope)
+    return made(ProjectFindingKind.NOT_SHOWN, message=message, fix=fix, lines=scope)
 
 
 def shown_by(lines: Sequence[CheckLine], words: Words) -> str:

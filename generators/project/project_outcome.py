@@ -108,9 +108,9 @@ def _locked(
     known = run.is_measured and wanted is not None
     cause = shown_by(failing, words) or one_line("; ".join(map(words, run.verdict.reasons[:2])))
     compared = f"expected {expected}, measured {measured}"
-    said = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line, lines=failing)
+    made = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line, lines=failing)
     if has_accepted and not failing and (not known or (rank or 0) < (wanted or 0)):
-        return said(
+        return made(
             ProjectFindingKind.MET,
             message=f"{compared}; the lock rests while a failure of the cell is accepted",
             rests=True,
@@ -121,15 +121,15 @@ def _locked(
             why = why or "this run didn't measure it; an earlier one did"
         message = f"expected {expected}, and nothing shows it: {why or cause or 'nothing was measured'}"
         fix = "Run it where it can run; what was expected and not shown is not met."
-        return said(ProjectFindingKind.NOT_MET, message=message, fix=fix)
+        return made(ProjectFindingKind.NOT_MET, message=message, fix=fix)
     if rank == wanted:
-        return said(ProjectFindingKind.MET, message=f"{measured}, as expected")
+        return made(ProjectFindingKind.MET, message=f"{measured}, as expected")
     if (rank or 0) < (wanted or 0):
         other = "accept the failure" if failing else f"change line {expectation.line} of {project.name}"
-        return said(ProjectFindingKind.WORSE, message=f"{compared}: {cause}", fix=f"Fix it, or {other}.")
+        return made(ProjectFindingKind.WORSE, message=f"{compared}: {cause}", fix=f"Fix it, or {other}.")
     fix = f'Change line {expectation.line} of {project.name} to "{expectation.cell}" = "{measured}" '
     message = f"{compared}: it is better than the lock says"
-    return said(ProjectFindingKind.BETTER, message=message, fix=f"{fix}(--update-expected does it).")
+    return made(ProjectFindingKind.BETTER, message=message, fix=f"{fix}(--update-expected does it).")
 
 
 def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Words) -> list[ProjectFinding]:
@@ -149,11 +149,11 @@ def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Word
 
 
 def _absent(project: Project, expectation: Expectation, left_out_by: str) -> ProjectFinding:
-    said = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line)
+    made = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line)
     if left_out_by:
-        return said(
+        return made(
             ProjectFindingKind.LEFT_OUT,
             message=f"expected {expectation.level}; not judged: {left_out_by} left it out",
         )
     fix = f"Add what it names to [[model]], or remove line {expectation.line} of {project.name}."
-    return said(ProjectFindingKind.NOT_MET, message=f"expected {expectation.level}, and it was not run", fix=fix)
+    return made(ProjectFindingKind.NOT_MET, message=f"expected {expectation.level}, and it was not run", fix=fix)

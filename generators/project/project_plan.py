@@ -84,9 +84,9 @@ class ProjectRun:
         failure stay unchanged. Raise as `update_expected` does.
         """
         accepted = self.judge(result, today=today, allow_fallback=False, words=str).accepted
-        stand_ins = {one.written.planned.cell.id for one in result.cells if one.written.planned.profile.stands_in_for}
+        replaced = {one.written.planned.cell.id for one in result.cells if one.written.planned.profile.stands_in_for}
         runs = runs_of(result, allow_fallback=False)
-        levels = levels_to_lock({cell: run for cell, run in runs.items() if cell not in stand_ins}, accepted)
+        levels = levels_to_lock({cell: run for cell, run in runs.items() if cell not in replaced}, accepted)
         changes = update_expected(self.project.path, levels)
         return replace(self, project=read_project(self.project.path)), changes
 

@@ -56,15 +56,15 @@ def what_is_there(folder: Path, key: str) -> tuple[dict[str, str], list[str]] | 
         kept = json.loads(_path(folder).read_text(encoding="utf-8"))
         files: dict[str, dict[str, str]] = kept["files"]
         same = kept["key"] == key and all(_sha256(folder / name) == one["sha256"] for name, one in files.items())
-        said = {name: one["said"] for name, one in files.items()}
-        return (said, [str(note) for note in kept["notes"]]) if same and said else None
+        reported = {name: one["said"] for name, one in files.items()}
+        return (reported, [str(note) for note in kept["notes"]]) if same and reported else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # unusable, so it's generated again
         return None
 
 
-def remember(folder: Path, key: str, said: Mapping[str, str], notes: Sequence[str] = ()) -> None:
+def remember(folder: Path, key: str, reported: Mapping[str, str], notes: Sequence[str] = ()) -> None:
     """Store what was reported for each file that a generation left in `folder`, and the notes."""
-    files = {name: {"sha256": _sha256(folder / name), "said": text} for name, text in said.items()}
+    files = {name: {"sha256": _sha256(folder / name), "said": text} for name, text in reported.items()}
     path = _path(folder)
     try:
         write_whole(path, json.dumps({"key": key, "files": files, "notes": list(notes)}))

@@ -75,12 +75,12 @@ def rendered_apart(environment: jinja2.Environment, name: str, values: Mapping[s
     child = Answering(lambda: _render(environment, name, values))
     answer = child.answer_in(_SECONDS, 8 * LARGEST)  # JSON takes at most six bytes per character
     try:
-        told: Mapping[str, str] = json.loads(answer)
+        found: Mapping[str, str] = json.loads(answer)
     except ValueError:
         raise UsageError(f"the template {name} cannot be rendered", why=_BROKE_DOWN) from None
-    if "text" in told:
-        return told["text"]
-    raise UsageError(told["what"], why=told["why"], fix=told["fix"])
+    if "text" in found:
+        return found["text"]
+    raise UsageError(found["what"], why=found["why"], fix=found["fix"])
 
 
 def text_of(environment: jinja2.Environment, name: str, values: Mapping[str, Any]) -> str:
@@ -112,7 +112,7 @@ def _render(environment: jinja2.Environment, name: str, values: Mapping[str, Any
         have = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (have + _MEMORY, have + _MEMORY))
     try:
-        said = {"text": text_of(environment, name, values)}
+        answer_of_child = {"text": text_of(environment, name, values)}
     except UsageError as error:
-        said = {"what": error.what, "why": error.why, "fix": error.fix}
-    return json.dumps(said).encode()
+        answer_of_child = {"what": error.what, "why": error.why, "fix": error.fix}
+    return json.dumps(answer_of_child).encode()

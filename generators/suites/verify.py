@@ -146,17 +146,17 @@ def _run(
     waiting, done = list(suites), []
     while waiting:
         by_cell = {suite.cell.id: suite for suite in reversed(waiting)}
-        turn = list(reversed(by_cell.values()))
-        waiting = [suite for suite in waiting if suite not in turn]
+        chosen = list(reversed(by_cell.values()))
+        waiting = [suite for suite in waiting if suite not in chosen]
         ran = run_round(
-            turn,
-            {suite.path: orders[suite.path] for suite in turn},
+            chosen,
+            {suite.path: orders[suite.path] for suite in chosen},
             folder,
             limits=limits,
-            jobs=jobs or default_jobs(turn),
+            jobs=jobs or default_jobs(chosen),
             progress=progress,
         )
-        done += list(zip(turn, ran, strict=True))
+        done += list(zip(chosen, ran, strict=True))
     return done
 
 
@@ -209,9 +209,9 @@ class Verification:
         table = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
         ]
-        said = [f"{one.path.name}: {one.problem}" for one in self.suites if one.problem]
-        said += [f"{one.path.name}: skipped, {one.skipped}" for one in self.suites if one.skipped]
-        return "\n".join([*table, *([""] if said else []), *said, "", *self._counts()])
+        lines = [f"{one.path.name}: {one.problem}" for one in self.suites if one.problem]
+        lines += [f"{one.path.name}: skipped, {one.skipped}" for one in self.suites if one.skipped]
+        return "\n".join([*table, *([""] if lines else []), *lines, "", *self._counts()])
 
     def _counts(self) -> list[str]:
         tried = [one for one in self.suites if not one.skipped]
@@ -231,9 +231,7 @@ class Verification:
 def verify_asked(asked: Options, paths: Sequence[Path], progress: Progress) -> Verification:
     """Verify these files under a command line's options. Raise `NothingMatched` if none of them is a suite."""
     limits = Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit())
-    by_folder = (
-        asked.folder_to_verify() is not None
-    )  # if models were selected, the patterns have been applied already
+    by_folder = asked.folder_to_verify() is not None  # otherwise the patterns have been applied already
     found = verify_suites(
         paths,
         limits=limits,
@@ -276,12 +274,12 @@ class Publication:
 
     def text(self) -> str:
         """Return the verification, followed by what was written and kept back."""
-        said = [self.verification.text(), f"{len(self.published)} published in {self.folder}"]
+        lines = [self.verification.text(), f"{len(self.published)} published in {self.folder}"]
         if self.kept_back:
-            said.append(f"{len(self.kept_back)} kept back: {', '.join(self.kept_back)}")
+            lines.append(f"{len(self.kept_back)} kept back: {', '.join(self.kept_back)}")
         if self.taken_away:
-            said.append(f"taken away, since it no longer proves itself: {', '.join(self.taken_away)}")
-        return "\n".join(said)
+            lines.append(f"taken away, since it no longer proves itself: {', '.join(self.taken_away)}")
+        return "\n".join(lines)
 
 
 def publish_suites(

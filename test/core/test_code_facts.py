@@ -12,7 +12,7 @@ from generators.models.catalog import installed_version
 from generators.models.code_facts import ANY_LENGTH, CodeFacts, code_facts, keep_code_facts
 from generators.models.recipe import DERIVED
 from generators.models.recipe_store import load_recipe, stored_recipes
-from generators.recipes.probe_code import _said
+from generators.recipes.probe_code import _without_folders
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
 
@@ -60,4 +60,4 @@ def test_every_stored_recipe_has_facts_and_rules_get_those_of_their_own_recipe()
 
 def test_an_error_is_kept_without_folders_of_this_machine():
     cut_off = RuntimeError("in /home/me/lib/model.py: see https://example.org/a/b, at /home/me/site-packages/transf")
-    assert _said(cut_off) == "RuntimeError: in model.py: see https://example.org/a/b, at transf"
+    assert _without_folders(cut_off) == "RuntimeError: in model.py: see https://example.org/a/b, at transf"

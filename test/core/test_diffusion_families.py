@@ -20,7 +20,7 @@ from generators.models.model_libraries import (
 )
 from generators.models.recipe import Recipe
 from generators.models.recipe_store import load_recipe
-from generators.recipes.diffusion import tiny_arguments, told_of
+from generators.recipes.diffusion import overrides_of, tiny_arguments
 from hardware.cell import DIFFUSION_TASKS, Cell
 from hardware.errors import ModelError
 from hardware.evidence.versions import relevant_versions
@@ -157,10 +157,10 @@ def test_a_family_that_has_no_tiny_model_yet_says_why() -> None:
 
 
 def test_a_family_like_another_gets_what_that_one_is_like_too() -> None:
-    whole = told_of("UNet2DConditionModel", "stable-diffusion-controlnet", "inputs")
+    whole = overrides_of("UNet2DConditionModel", "stable-diffusion-controlnet", "inputs")
     assert whole
     for family in ("stable-diffusion-xl-controlnet", "stable-diffusion-xl-controlnet-pag"):
-        assert told_of("UNet2DConditionModel", family, "inputs").keys() >= whole.keys(), family
+        assert overrides_of("UNet2DConditionModel", family, "inputs").keys() >= whole.keys(), family
 
 
 def test_a_picture_grows_with_the_prompt_and_is_not_square() -> None:

@@ -282,7 +282,7 @@ def test_padding_that_no_gain_makes_detectable_is_left_away_and_named(monkeypatc
     recipe = load_recipe("detr")
     assert recipe is not None
     chosen = derive.task_class("detr", None)
-    best = derive._loudest(recipe.config, recipe.config_class, chosen, classify_type("detr"), gains=(1.0, 0.7))
+    best = derive._best_of(recipe.config, recipe.config_class, chosen, classify_type("detr"), gains=(1.0, 0.7))
     assert asked == [True, True, False, False]
     assert isinstance(best, tuple), best
     assert best[1].unknown_masks == ("pixel_mask",)
