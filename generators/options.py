@@ -29,9 +29,9 @@ _FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
 def _listed(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of an option that may be repeated and whose values may be lists with commas, each once.
+    """Return the words of an option that may be repeated and whose values may be comma-separated lists, each once.
 
-    Given without a word, as by a variable that nobody set, it is refused: it would ask for nothing, and pass.
+    An empty value, as of an unset variable, is rejected: it would request nothing, and pass.
     """
     words = tuple(dict.fromkeys(word for text in texts for part in text.split(",") if (word := part.strip())))
     if texts and not words:
@@ -40,7 +40,7 @@ def _listed(_context: click.Context, _option: click.Parameter, texts: tuple[str,
 
 
 def _a_number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
-    """The number of an option; NaN lies in every range, because no comparison with it holds."""
+    """Return the number of an option; reject NaN, which passes every check of a range."""
     if value is not None and math.isnan(value):
         raise click.BadParameter("that is no number")
     return value
@@ -50,7 +50,7 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 
 
 def _option(*names: str, **settings: Any) -> Any:
-    """How an attribute of `Options` is given on the command line."""
+    """Return the field of `Options` for one option of the command line."""
     return functools.partial(click.option, *names, **settings)
 
 
@@ -327,7 +327,7 @@ class Options:
             self.evidence, self.remote = split_place(place)
 
     def first_given(self, *options: str) -> str:
-        """The first of these options (`--run`) that says something else than it does by default; empty where none."""
+        """Return the first of these options (`--run`) whose value isn't its default; empty if there is none."""
         for option in options:
             name = _ATTRIBUTES[option]
             value = getattr(self, name)
@@ -337,13 +337,13 @@ class Options:
 
     @property
     def precision(self) -> str:
-        """The one precision that a table speaks of: the first that was given."""
+        """The one precision of a table: the first that was given."""
         return self.precisions[0] if self.precisions else "float32"
 
     def read_evidence(self) -> Evidence | None:
-        """The evidence; None where nobody named its folder and the usual one isn't there yet.
+        """Return the evidence; None if no folder was named and the usual one doesn't exist yet.
 
-        Raises `BrokenInput` where a folder was named and isn't there.
+        Raise `BrokenInput` if a named folder doesn't exist.
         """
         from hardware.evidence.store import read_folder
 
@@ -351,13 +351,13 @@ class Options:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether the evidence's folder was named, or is where it usually is."""
+        """Whether a folder of evidence was named, or the usual one exists."""
         return self.evidence != DEFAULT_EVIDENCE or self.evidence.exists()
 
     def folder_to_verify(self) -> Path | None:
-        """The folder that `--verify` speaks of; None where it wasn't given, or speaks of the models that were chosen.
+        """Return the folder that `--verify` names; None if it wasn't given, or if models were chosen.
 
-        Raises `UsageError` where it stands beside another job, `BrokenInput` where there is no such folder.
+        Raise `UsageError` if it is combined with another job, `BrokenInput` if there is no such folder.
         """
         if self.verify is None:
             return None
@@ -382,7 +382,7 @@ _ATTRIBUTES = {option: name for name, one in _OPTIONS.items() for option in one.
 
 
 def with_options(command: _Command) -> _Command:
-    """The command with all options, in the order in which help shows them."""
+    """Return the command with all options, in the order of the help."""
     for name, one in reversed(_OPTIONS.items()):
         command = one(name)(command)
     return command

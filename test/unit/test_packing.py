@@ -52,23 +52,29 @@ def generate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture
-def unpacked(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of suites that were generated just before."""
+    folder = tmp_path_factory.mktemp("packed")
     asked = ("--model", "bert", "--device", "auto", "--device", "cuda")
-    assert generate(tmp_path, *asked).returncode == 0
-    done = generate(tmp_path, *asked, "--bundle", str(tmp_path / "suite.zip"))
+    assert generate(folder, *asked).returncode == 0
+    done = generate(folder, *asked, "--bundle", str(folder / "suite.zip"))
     assert done.returncode == 0, done.stderr
-    with zipfile.ZipFile(tmp_path / "suite.zip") as archive:
+    return folder / "suite.zip"
+
+
+@pytest.fixture
+def unpacked(packed: Path, tmp_path: Path) -> Path:
+    with zipfile.ZipFile(packed) as archive:
         archive.extractall(tmp_path)
     return tmp_path / "suite"
 
 
-def test_a_bundle_is_packed_even_where_the_same_suites_were_just_generated(unpacked: Path):
+def test_an_untouched_bundle_is_whole_and_of_the_revisions_that_made_it(unpacked: Path):
     assert (unpacked / "run.py").is_file()
     assert "Real weights" not in (unpacked / "README.md").read_text(encoding="utf-8")
-
-
-def test_evidence_of_an_untouched_bundle_is_of_the_revisions_that_made_it(unpacked: Path):
+    required = {str(one.suite.cell.target): one.required for one in read_bundle(unpacked)}
+    assert [name for name, named in required.items() if named] == ["cuda"]
     assert checker_versions(unpacked) == checker_versions()
     assert modified_parts(checker_versions(unpacked)) == ()
 
@@ -81,7 +87,7 @@ def test_a_bundle_whose_checking_code_was_edited_is_a_modified_checker(unpacked:
     assert modified_parts(checker_versions(unpacked)) == ("backend webgpu", "backend webnn", "runner")
 
 
-def test_a_bundle_that_lacks_what_stays_at_home_is_a_modified_checker(unpacked: Path):
+def test_a_bundle_that_lacks_a_part_is_a_modified_checker(unpacked: Path):
     (unpacked / "hardware/evidence/packed_parts.json").unlink()
     assert "check builds" in modified_parts(checker_versions(unpacked))
     assert checker_versions(unpacked)[f"{PREFIX}check builds"] == "1+missing"
@@ -96,21 +102,14 @@ def test_every_file_of_the_package_is_of_a_kind_that_is_packed():
     assert there <= {f"hardware/{name}" for name in package_files(ROOT / "hardware")}
 
 
-def test_a_device_that_was_named_is_required_of_whoever_runs_the_bundle(unpacked: Path):
-    required = {str(one.suite.cell.target): one.required for one in read_bundle(unpacked)}
-    assert required["cuda"]
-    assert [name for name, named in required.items() if named] == ["cuda"]
-
-
-@pytest.mark.parametrize("broken", ["suite", "plan", "version"])
-def test_a_bundle_that_is_not_whole_is_refused(unpacked: Path, broken: str):
-    plain = json.loads((unpacked / "bundle.json").read_text())
-    if broken == "suite":
-        (unpacked / "suites" / plain["suites"][0]["file"]).unlink()
-    elif broken == "plan":
-        (unpacked / "bundle.json").write_text("{")
-    else:
-        (unpacked / "bundle.json").write_text(json.dumps({**plain, "schema_version": 99}))
+def test_a_bundle_that_is_not_whole_is_refused(unpacked: Path):
+    whole = json.loads((unpacked / "bundle.json").read_text())
+    for plan in ("{", json.dumps({**whole, "schema_version": 99})):
+        (unpacked / "bundle.json").write_text(plan)
+        with pytest.raises(BrokenInput, match="Unpack the bundle again"):
+            read_bundle(unpacked)
+    (unpacked / "bundle.json").write_text(json.dumps(whole))
+    (unpacked / "suites" / whole["suites"][0]["file"]).unlink()
     with pytest.raises(BrokenInput, match="Unpack the bundle again"):
         read_bundle(unpacked)
 
@@ -131,9 +130,8 @@ def test_code_of_the_users_own_is_not_packed(tmp_path: Path):
     assert not (tmp_path / "suite.zip").exists()
 
 
-@pytest.mark.parametrize(
-    ("lines", "missing", "code"),
-    [
+def test_the_exit_code_of_a_run_follows_its_lines():
+    for lines, missing, code in (
         ([PASSED], False, 0),
         ([PASSED, LEFT_OUT], False, 0),
         ([PASSED, UNREACHED], False, 1),
@@ -142,7 +140,5 @@ def test_code_of_the_users_own_is_not_packed(tmp_path: Path):
         ([LEFT_OUT, LEFT_OUT], False, 5),
         ([UNREACHED], False, 1),
         ([], False, 5),
-    ],
-)
-def test_what_a_run_ends_with(lines, missing, code):
-    assert exit_code(lines, missing=missing) == code
+    ):
+        assert exit_code(lines, missing=missing) == code
