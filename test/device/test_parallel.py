@@ -99,16 +99,11 @@ def killed_and_resumed(command_line: CommandLine, tmp_path_factory: pytest.TempP
     return {"killed": killed, "resumed": resumed, "again": again}
 
 
-def test_a_killed_run_is_finished_by_the_next(killed_and_resumed: dict[str, Ran]) -> None:
-    killed, resumed = killed_and_resumed["killed"], killed_and_resumed["resumed"]
+def test_a_killed_run_is_finished_and_only_what_was_left_runs_again(killed_and_resumed: dict[str, Ran]) -> None:
+    killed, ran = killed_and_resumed["killed"], killed_and_resumed["resumed"]
     assert killed.code == -signal.SIGKILL
-    assert resumed.code == 0, resumed.err
-    for cell in CELLS:
-        assert resumed.verdict(cell) == "high", cell
-
-
-def test_only_what_was_left_runs_again_and_it_is_said_why(killed_and_resumed: dict[str, Ran]) -> None:
-    ran = killed_and_resumed["resumed"]
+    assert ran.code == 0, ran.err
+    assert [ran.verdict(cell) for cell in CELLS] == ["high"] * 3
     first, second = sorted(ran.evidence.runs, key=lambda run: run.started_at)
     assert second.resumes == (first.run_id,)
     assert [one.cell_id for one in second.plan] == [GPT2]
@@ -140,8 +135,7 @@ def test_where_nothing_is_left_nothing_runs_and_the_result_is_shown(killed_and_r
     assert ran.code == 0, ran.err
     assert "note: nothing to resume" in ran.err
     assert len(ran.evidence.runs) == 2
-    for cell in CELLS:
-        assert ran.verdict(cell) == "high", cell
+    assert [ran.verdict(cell) for cell in CELLS] == ["high"] * 3
 
 
 @pytest.fixture(scope="module")
@@ -156,56 +150,38 @@ def crashing(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_a_crash_costs_its_own_suite_only_however_many_run(crashing: dict[str, Ran]) -> None:
-    for ran in crashing.values():
+    one, two = crashing["1"], crashing["2"]
+    for ran in (one, two):
         assert ran.code == 1, ran.err
         assert ran.outcomes(VIT) == {"first": Outcome.AMBIGUOUS, "second": Outcome.CRASHED, "third": Outcome.NOT_RUN}
         assert set(ran.outcomes(BERT).values()) == set(ran.outcomes(GPT2).values()) == {Outcome.PASSED}
-    assert [ran.run_line.jobs for ran in crashing.values()] == [1, 2]
-
-
-def test_verdicts_and_outcomes_are_those_of_one_at_a_time(crashing: dict[str, Ran]) -> None:
-    one, two = crashing["1"], crashing["2"]
+    assert (one.run_line.jobs, two.run_line.jobs) == (1, 2)
     for cell in CELLS:
-        assert one.outcomes(cell) == two.outcomes(cell)
-        assert one.verdict(cell) == two.verdict(cell)
-
-
-def test_lines_of_two_children_are_never_in_one_file(crashing: dict[str, Ran]) -> None:
-    run = crashing["2"].run_line
-    found = {}
-    for path in (crashing["2"].folder / "evidence").iterdir():
+        assert (one.outcomes(cell), one.verdict(cell)) == (two.outcomes(cell), two.verdict(cell))
+    cells_of = {}
+    for path in (two.folder / "evidence").iterdir():
         lines, broken = read_file(path)
         assert not broken
-        if run not in lines:
-            found[path.name] = {line.cell_id for line in lines if isinstance(line, CheckLine)}
-    assert sorted(cell for cells in found.values() for cell in cells) == sorted(CELLS)
-    assert {len(cells) for cells in found.values()} == {1}
+        if two.run_line not in lines:
+            cells_of[path.name] = {line.cell_id for line in lines if isinstance(line, CheckLine)}
+    assert sorted(cell for cells in cells_of.values() for cell in cells) == sorted(CELLS)
+    assert {len(cells) for cells in cells_of.values()} == {1}, "lines of two children are never in one file"
 
 
-@pytest.fixture(scope="module")
-def interrupted(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, list[int]]:
+def test_an_interruption_ends_all_children_and_closes_the_record(command_line: CommandLine, tmp_path: Path) -> None:
     """Ctrl-C while two suites sleep and a third waits."""
-    folder = tmp_path_factory.mktemp("interrupted")
-    notes = [folder / "first", folder / "second"]
+    notes = [tmp_path / "first", tmp_path / "second"]
     for cell, note in zip((BERT, VIT), notes, strict=True):
-        _suite(folder, cell, SLEEPS, ready=str(note))
-    process = command_line.start(folder, *MODELS, "--run", "--jobs", "2")
+        _suite(tmp_path, cell, SLEEPS, ready=str(note))
+    process = command_line.start(tmp_path, *MODELS, "--run", "--jobs", "2")
     _wait_until(lambda: all(note.exists() and note.read_text() for note in notes), process)
     process.send_signal(signal.SIGINT)
-    return command_line.wait(process, folder), [int(note.read_text()) for note in notes]
-
-
-def test_an_interruption_ends_all_children(interrupted: tuple[Ran, list[int]]) -> None:
-    ran, children = interrupted
+    ran = command_line.wait(process, tmp_path)
     assert ran.code == 2
     assert ran.error.startswith("error: interrupted: 0 of ")
-    for pid in children:
+    for note in notes:
         with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-
-
-def test_an_interruption_closes_the_record_of_all_cells(interrupted: tuple[Ran, list[int]]) -> None:
-    ran, _ = interrupted
+            os.kill(int(note.read_text()), 0)
     for cell in CELLS:
         assert set(ran.outcomes(cell).values()) == {Outcome.NOT_RUN}
     (end,) = ran.evidence.ends
