@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from test_tool_outputs import MUTATIONS, SCHEMA, MutatedMachine, machines_of
 
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.inventory.system.main_memory import read_memory
 from hardware.inventory.system.processor import read_cpu
 from hardware.inventory.system.storage import read_storage

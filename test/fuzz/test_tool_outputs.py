@@ -18,7 +18,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.inventory.vendors import registered_vendors
 from hardware.inventory.vendors.vendor import AcceleratorBackend, NoSuchIndex
 from hardware.inventory_text import FORMATS, list_text

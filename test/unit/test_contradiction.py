@@ -14,7 +14,7 @@ from generators.compatibility.grade import grade
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.compacted import compact
 from hardware.evidence.damage import contradiction
 from hardware.evidence.kept_evidence import read_kept

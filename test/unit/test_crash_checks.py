@@ -22,7 +22,7 @@ from benchmarks.crashes.product import misread
 from benchmarks.crashes.result import Kept, keep, read_results
 from benchmarks.crashes.running import Killed, Place, Ran
 from benchmarks.crashes.writing import make_evidence
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.record import EndLine, Line, Outcome, RunLine, to_dict
 from hardware.evidence.versions import versions_of
 from hardware.testing.reference import ReferenceStore
