@@ -3,6 +3,7 @@ stress runs, packed and compacted evidence."""
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from watched import Broke, Sentinel, limited, refused_or
 
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.errors import BrokenInput
 from hardware.evidence import kept_evidence
 from hardware.evidence import parquet as reading_parquet
@@ -99,42 +101,34 @@ def changed(hostile: Hostile, whole: Any) -> bytes:
     return hostile.line(told)
 
 
-@pytest.mark.fuzz(100)
-def test_a_baseline_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel, report: Report) -> None:
-    import dataclasses
-
-    path = place / "report.json"
-    whole = json.loads(report_text(report, "json"))
-    read = []
-
+def read_or_refuse(fuzz: Any, path: Path, whole: Any, read: Callable[[Path], Any], show: Callable[..., None]) -> None:
+    """Change a file again and again; what can be read of it is shown, and some of it can."""
+    shown = 0
     for hostile in fuzz:
         path.write_bytes(changed(hostile, whole))
-        baseline = refused_or(read_baseline, path)
-        if baseline is None:
-            continue
-        read.append(baseline)
-        against = dataclasses.replace(report, baseline=compare(report, baseline))
-        form = hostile.choice(("markdown", "html", "json"))
-        text = report_text(against, form)
-        {"markdown": check_markdown, "html": check_html, "json": check_json}[form](text)
-    assert read
+        found = refused_or(read, path)
+        if found is not None:
+            shown += 1
+            show(found, hostile)
+    assert shown
+
+
+@pytest.mark.fuzz(100)
+def test_a_baseline_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel, report: Report) -> None:
+    def show(baseline: Any, hostile: Hostile) -> None:
+        form, check = hostile.choice((("markdown", check_markdown), ("html", check_html), ("json", check_json)))
+        check(report_text(dataclasses.replace(report, baseline=compare(report, baseline)), form))
+
+    whole = json.loads(report_text(report, "json"))
+    read_or_refuse(fuzz, place / "report.json", whole, read_baseline, show)
 
 
 @pytest.mark.fuzz(100)
 def test_an_earlier_matrix_is_read_and_compared_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
-    from generators.compatibility.verdict import Basis, Level, Reason, Verdict
-
-    verdicts = [
-        Verdict(
-            cell=f"{model}/fill-mask/{target}/float32",
-            level=Level.HIGH,
-            basis=Basis.MEASURED,
-            reasons=(Reason.of("check", check="builds", outcome="failed", message="a"), Reason.of("text", text="b")),
-            evidence_ids=("b",),
-        )
-        for model in ("bert", "mine")
-        for target in ("cpu", "cuda")
-    ]
+    reasons = (Reason.of("check", check="builds", outcome="failed", message="a"), Reason.of("text", text="b"))
+    how = {"level": Level.HIGH, "basis": Basis.MEASURED, "reasons": reasons, "evidence_ids": ("b",)}
+    cells = [f"{model}/fill-mask/{target}/float32" for model in ("bert", "mine") for target in ("cpu", "cuda")]
+    verdicts = [Verdict(cell=cell, **how) for cell in cells]
     matrix = build_matrix(load_rules(), verdicts, {"bert": "embedding"}, timestamp="2026-01-01T00:00:00+00:00")
     whole = json.loads(json_text(matrix.to_dict()))
     path = place / "matrix.json"
@@ -164,20 +158,15 @@ def test_an_earlier_matrix_is_read_and_compared_or_refused(fuzz: Any, place: Pat
 
 @pytest.mark.fuzz(150)
 def test_a_stress_run_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    def show(run: Any, _: Hostile | None = None) -> None:
+        check_html(stress_html(run))
+        check_markdown(stress_markdown(run))
+        check_json(json_text(run, ascii_alone=True))
+
     path = place / "stress.json"
     path.write_text(json.dumps(STRESS))
-    check_html(stress_html(load_stress(path)))
-    read = []
-
-    for hostile in fuzz:
-        path.write_bytes(changed(hostile, STRESS))
-        run = refused_or(load_stress, path)
-        if run is not None:
-            read.append(run)
-            check_html(stress_html(run))
-            check_markdown(stress_markdown(run))
-            check_json(json_text(run, ascii_alone=True))
-    assert read
+    show(load_stress(path))
+    read_or_refuse(fuzz, path, STRESS, load_stress, show)
 
 
 def a_coverage_report() -> CoverageReport:
@@ -208,19 +197,13 @@ def a_coverage_report() -> CoverageReport:
 
 @pytest.mark.fuzz(60)
 def test_an_earlier_coverage_report_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
-    whole = json.loads(coverage_json(a_coverage_report()))
-    path = place / "coverage.json"
-    read = []
+    def show(found: CoverageReport, _: Hostile) -> None:
+        check_terminal(coverage_text(found))
+        check_html(coverage_html(found))
+        check_markdown(coverage_markdown(found))
 
-    for hostile in fuzz:
-        path.write_bytes(changed(hostile, whole))
-        found = refused_or(read_report, path)
-        if found is not None:
-            read.append(found)
-            check_terminal(coverage_text(found))
-            check_html(coverage_html(found))
-            check_markdown(coverage_markdown(found))
-    assert read
+    whole = json.loads(coverage_json(a_coverage_report()))
+    read_or_refuse(fuzz, place / "coverage.json", whole, read_report, show)
 
 
 @pytest.mark.fuzz(80)
