@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,3 +169,12 @@ def together(jobs: Mapping[str, Callable[[], Ran]]) -> dict[str, Ran]:
     with ThreadPoolExecutor(max_workers=2) as pool:
         started = {name: pool.submit(job) for name, job in jobs.items()}
         return {name: future.result() for name, future in started.items()}
+
+
+def installed_example(name: str, folder: Path) -> Path:
+    """A package of `examples`, installed below `folder` as pip installs it; return where."""
+    source, installed = folder / "source" / name, folder / "installed"
+    shutil.copytree(REPOSITORY / "examples" / name, source)
+    words = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(installed), str(source)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *words], check=True, capture_output=True)
+    return installed

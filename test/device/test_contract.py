@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_line import REPOSITORY, CommandLine
+from command_line import REPOSITORY, CommandLine, installed_example
 
 from hardware.workers import environment_of
 
@@ -18,12 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example package, installed into a folder as pip installs it."""
-    source, installed = tmp_path_factory.mktemp("source") / "plugin", tmp_path_factory.mktemp("installed")
-    shutil.copytree(REPOSITORY / "examples" / "backend-plugin", source)
-    words = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(installed), str(source)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *words], check=True, capture_output=True)
-    return installed
+    return installed_example("backend-plugin", tmp_path_factory.mktemp("plugin"))
 
 
 def ask(name: str, cache: Path, *folders: Path) -> subprocess.CompletedProcess[str]:

@@ -113,16 +113,11 @@ def test_a_model_that_the_exporter_does_not_know_is_traced_and_evidence_says_so(
     assert conditions["export"] == "convert_model"
     assert "optimum-intel: " in conditions["why_not_exporter"]
     assert "shapes" not in conditions
-
-
-def test_a_traced_model_decodes_with_a_cache(traced: Ran) -> None:
-    lines = traced.lines("speecht5/automatic-speech-recognition/openvino/float32")
+    decoder = traced.lines("speecht5/automatic-speech-recognition/openvino/float32")
     for check in ("generates_like_reference", "cache_matches", "save_reload"):
-        assert lines[check].outcome is Outcome.PASSED
-        assert lines[check].conditions["export"] == "convert_model"
-    proof = lines["runs_natively"]
-    assert not proof.offloaded_ops
-    assert "around the graph" in proof.unseen
+        assert (decoder[check].outcome, decoder[check].conditions["export"]) == (Outcome.PASSED, "convert_model")
+    assert not decoder["runs_natively"].offloaded_ops
+    assert "around the graph" in decoder["runs_natively"].unseen
 
 
 def test_an_exporter_beyond_its_limit_gives_right_numbers_under_a_condition(traced: Ran) -> None:

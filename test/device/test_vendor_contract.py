@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_line import REPOSITORY
+from command_line import REPOSITORY, installed_example
 
 from hardware.inventory.vendors import VENDORS
 
@@ -68,12 +67,7 @@ def ask(
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example package, installed into a folder as pip installs it."""
-    source, installed = tmp_path_factory.mktemp("source") / "plugin", tmp_path_factory.mktemp("installed")
-    shutil.copytree(EXAMPLE, source)
-    words = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(installed), str(source)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *words], check=True, capture_output=True)
-    return installed
+    return installed_example("vendor-plugin", tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture

@@ -15,159 +15,23 @@ from typing import Any
 MARK = "hwcevil"
 """Stands in what would be markup, a link or a command of the input: checks of outputs look for it."""
 
-CODE = (
-    "__import__('os').system('touch {sentinel}')",
-    "'; import os; os.system('touch {sentinel}'); '",
-    '"""\nimport os; os.system("touch {sentinel}")\n"""',
-    "\nimport os\nos.system('touch {sentinel}')\n",
-    "$(touch {sentinel})",
-    "`touch {sentinel}`",
-    "; touch {sentinel} #",
-    "| touch {sentinel}",
-    "{{{{ cycler.__init__.__globals__.os.popen('touch {sentinel}').read() }}}}",
-    "{{{{ ''.__class__.__mro__[1].__subclasses__() }}}}",
-    "{{% for one in range(9) %}}{{{{ one }}}}{{% endfor %}}",
-    "!!python/object/apply:os.system ['touch {sentinel}']",
-    "'; COPY (SELECT 1) TO '{sentinel}'; --",
-    "' UNION SELECT * FROM read_text('{sentinel}') --",
-    "cos\nsystem\n(S'touch {sentinel}'\ntR.",
-)
-"""What would make the file `{sentinel}` if anything took it for code."""
+_DATA = json.loads(Path(__file__).with_name("hostile_texts.json").read_text(encoding="utf-8"))
+"""Texts by what they attack. In `code`, `{sentinel}` is the file that would be made if anything ran it."""
 
-MARKUP = (
-    f"<{MARK}>",
-    f"<img src=x onerror={MARK}()>",
-    f"</script><script>{MARK}()</script>",
-    f"</title></style></textarea><{MARK} on{MARK}=1>",
-    f'" on{MARK}="{MARK}()',
-    f"' on{MARK}='{MARK}()",
-    f"<!--<{MARK}>",
-    f"]]><{MARK}/>",
-    f"<![CDATA[<{MARK}>]]>",
-    f"<?{MARK}?>",
-    f"<!DOCTYPE {MARK} [<!ENTITY {MARK} SYSTEM 'file:///etc/hostname'>]>",
-    f"&lt;{MARK}&gt;",
-    f"&#60;{MARK}&#62;",
-    f"[{MARK}](javascript:{MARK}())",
-    f"![{MARK}](http://{MARK}.example/x.png)",
-    f"<http://{MARK}.example>",
-    f"http://{MARK}.example/ www.{MARK}.example {MARK}@{MARK}.example @{MARK}",
-    f"[{MARK}]: http://{MARK}.example\n[{MARK}]",
-    f"x | y | {MARK} |\n|---|---|---|\n| 1 |",
-    f"```\n# {MARK}\n```",
-    f"~~~\n<{MARK}>",
-    f"\n# {MARK}\n",
-    f"\n- {MARK}\n1. {MARK}\n> {MARK}",
-    f"*{MARK}* __{MARK}__ `{MARK}` ~~{MARK}~~ \\",
-    f"[link=http://{MARK}.example]x[/link] [bold]y[/] [/{MARK}]",
-    "----\n====",
-)
-COMMANDS = (
-    f"::error file=a,line=1::{MARK}",
-    f"\n::add-mask::{MARK}",
-    f" ::stop-commands::{MARK}",
-    f"\r::set-output name=x::{MARK}",
-    f"x\u2028::warning::{MARK}\x85::notice::{MARK}",
+LONG = (
+    *("\n" * 50, "a" * 10_000, "a." * 4_000, "\u0301" * 500, "é" * 3_000, "9" * 400, "9" * 5_000, "[!a]*?" * 40),
     f"{'w ' * 60}::error::{MARK} {'w' * 70}::error::{MARK}",
     f"{'x' * 40}::warning::{MARK}" * 4,
-    f"##[error]{MARK}",
-    f"x##[add-mask]{MARK}",
-    f"##vso[task.setvariable variable=x]{MARK}",
-    f"##teamcity[buildStatus text='{MARK}']",
-    f"%0A::error::{MARK}",
-    f"a:,%b::c,title={MARK}",
 )
-FORMULAS = (
-    '=HYPERLINK("http://x.example","x")',
-    "+1+1",
-    "-2+3",
-    "@SUM(1)",
-    "\t=1",
-    "\r=1",
-    "\n=1",
-    " =1",
-    "＝1",
-    "＠x",
-)
-TERMINAL = (
-    f"\x1b]0;{MARK}\x07",
-    "\x1b[2J\x1b[1;1H",
-    f"\x9b2J\x9d0;{MARK}\x9c",
-    f"\x1b]8;;http://{MARK}.example\x1b\\x\x1b]8;;\x1b\\",
-    "\x1b]52;c;aGF4\x07",
-    "\u202egnp.exe\u2066\u2069",
-    "\x08\x08\x08",
-    "\x7f",
-    "\ufeff\u200b\u200d\u00ad",
-    "\U000e0041\U000e0042",
-    "a\rb",
-)
-ODD = (
-    "",
-    " ",
-    "\x00",
-    "\ud800",
-    "\udfff\ud800",
-    "\ufffe\uffff",
-    "\n" * 50,
-    "a" * 10_000,
-    "a." * 4_000,
-    "\u0301" * 500,
-    "é" * 3_000,
-    "١٢٣",
-    "²",
-    "NaN",
-    "-Infinity",
-    "1e999",
-    "-0.0",
-    "9" * 400,
-    "9" * 5_000,
-    "0x10",
-    "1_000",
-    "None",
-    "true",
-    "[]",
-    '{"a": 1}',
-    "%s%n%x",
-    "{0.__class__} {} {x}",
-    "*",
-    "[!a]*?" * 40,
-    "__proto__",
-    "__class__",
-)
-PATHS = (
-    f"../../../{MARK}",
-    f"..\\..\\{MARK}",
-    f"/{MARK}",
-    f"//{MARK}/share",
-    "/etc/hostname",
-    "/dev/zero",
-    "/dev/stdin",
-    "/proc/self/environ",
-    f"C:\\{MARK}",
-    "CON",
-    "NUL.json",
-    "aux",
-    "~root/x",
-    f"file:///{MARK}",
-    ".",
-    "..",
-    "...",
-    "a/../../b",
-    f"a\x00{MARK}",
-    "a" * 300,
-    "-rf",
-    "--help",
-    f"x\n{MARK}",
-    "models--a--b",
-)
+PATHS = (*_DATA["paths"], "a" * 300)
 NUMBERS = (0, -1, 1, 2**31, 2**63, -(2**63), 2**64, 10**30, 10**300, 0.0, -0.0, 1e-320, 1e308, -1e308, 0.1)
 
 
 def texts(sentinel: Path | str = "/nowhere") -> list[str]:
     """Every hostile text, code that makes `sentinel` among them."""
-    code = [text.format(sentinel=sentinel) for text in CODE]
-    return [*code, *MARKUP, *COMMANDS, *FORMULAS, *TERMINAL, *ODD, *PATHS]
+    code = [text.replace("{sentinel}", str(sentinel)) for text in _DATA["code"]]
+    kinds = ("markup", "commands", "formulas", "terminal", "odd")
+    return [*code, *(text for kind in kinds for text in _DATA[kind]), *LONG, *PATHS]
 
 
 class Hostile(random.Random):

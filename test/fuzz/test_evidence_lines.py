@@ -18,7 +18,7 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.record import from_dict, to_dict
 from hardware.evidence.runs import RunEvidence
-from hardware.evidence.store import read_file, read_folder, read_run
+from hardware.evidence.store import read_file, read_folder
 
 _NUMBERS = itertools.count()
 
@@ -137,11 +137,3 @@ def test_a_line_of_brackets_alone_takes_no_memory(place: Path) -> None:
     assert "lists and tables" in broken[0].reason
     with pytest.raises(BrokenInput, match="too many lists"):
         merge_evidence(place, place / "other")
-
-
-def test_a_file_that_is_no_file_is_a_broken_line(place: Path) -> None:
-    write(place, files())
-    (place / "20260103T000000Z-aaaaaa-1.jsonl").symlink_to("/dev/zero")
-    assert [one.reason for one in read_folder(place).broken] == ["it is no regular file"]
-    assert [one.reason for one in read_latest(place).broken] == ["it is no regular file"]
-    assert read_run(place, "20260103T000000Z-aaaaaa").broken

@@ -15,7 +15,7 @@ import pytest
 from hostile import TRAPS, Hostile, clear
 from made_evidence import files, write
 from readers import check_html, check_json, check_markdown, check_terminal
-from watched import Broke, Sentinel, limited, refused_or
+from watched import Sentinel, limited, refused_or
 
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
@@ -276,15 +276,6 @@ def test_a_parquet_bomb_is_refused_before_it_is_read(place: Path, monkeypatch: p
         assert len(limited(read, folder, memory=5 << 30)) == 3, name  # DuckDB maps more than it uses
 
 
-def test_what_was_compacted_here_is_read(place: Path) -> None:
-    write(place, files())
-    whole = read_folder(place)
-    assert compact(place).files == 4
-    reading_parquet._checked.clear()
-    assert read_folder(place).checks == whole.checks
-    assert {line.evidence_id for line in read_latest(place).checks}
-
-
 @pytest.mark.fuzz(15)
 def test_compacted_evidence_with_other_bytes_is_read_or_refused(fuzz: Any, place: Path) -> None:
     write(place, files())
@@ -314,9 +305,3 @@ def test_no_trap_is_waited_for(place: Path) -> None:
             if reader != "packed" or trap not in ("empty", "a terabyte of holes"):
                 assert limited(read, place / "kept.json") is None, (reader, trap)
         clear(place / "kept.json")
-
-
-def test_limits_are_what_ends_a_reader(place: Path) -> None:
-    (place / "a.json").write_bytes(b"[" + b"0," * 30_000_000 + b"0]")
-    with pytest.raises(Broke):
-        limited(lambda: json.loads((place / "a.json").read_bytes()), memory=100 << 20)

@@ -3,7 +3,6 @@ beside it and ends."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +97,6 @@ def test_a_template_that_asks_for_too_much_ends(place: Path, bomb: str, monkeypa
     (place / NAME).write_text(bomb)
     with pytest.raises(UsageError, match="encoder-only"):
         rendered(place)
-
-
-def test_a_plain_template_is_rendered_with_ours_behind_it(place: Path) -> None:
-    shutil.copy(TEMPLATES / NAME, place / NAME)
-    text = rendered(place)
-    assert "def test_matches_reference" in text
-    assert text == render(recipe_for("bert"), CELL, [])
 
 
 @pytest.mark.fuzz(40)

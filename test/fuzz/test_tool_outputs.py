@@ -11,7 +11,7 @@ import json
 import random
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,74 +35,46 @@ METRICS = ("get_temperature", "get_memory_usage", "get_utilization", "get_power_
 HUGE = ("9" * 30, "9" * 5000, "1e999", "-1", "0", "4294967295", "18446744073709551615", "NaN", "-Infinity")
 
 
-def truncated(text: str, draw: random.Random) -> str:
-    return text[: draw.randrange(len(text) + 1)]
-
-
-def reordered(text: str, draw: random.Random) -> str:
+def _reordered(text: str, draw: random.Random) -> str:
     lines = text.splitlines()
     draw.shuffle(lines)
     return "\n".join(lines)
 
 
-def other_locale(text: str, draw: random.Random) -> str:
-    return re.sub(r"(\d)\.(\d)", r"\1,\2", text)
-
-
-def huge_numbers(text: str, draw: random.Random) -> str:
-    return re.sub(r"\d+", lambda found: draw.choice(HUGE) if draw.random() < 0.3 else found.group(), text)
-
-
-def no_text(text: str, draw: random.Random) -> str:
+def _no_text(text: str, draw: random.Random) -> str:
     data = bytearray(text.encode())
     for _ in range(1 + len(data) // 20):
         data.insert(draw.randrange(len(data) + 1), draw.choice((0x00, 0x80, 0xC3, 0xFF, 0x1B)))
     return data.decode(errors="replace")  # as a live machine reads bytes
 
 
-def without_lines(text: str, draw: random.Random) -> str:
-    return "\n".join(line for line in text.splitlines() if draw.random() < 0.8)
+def _some(pattern: str, others: Sequence[str], share: float) -> Callable[[str, random.Random], str]:
+    """Replace a share of what a pattern matches."""
+
+    def change(text: str, draw: random.Random) -> str:
+        return re.sub(pattern, lambda one: draw.choice(others) if draw.random() < share else one.group(), text)
+
+    return change
 
 
-def not_told(text: str, draw: random.Random) -> str:
-    return re.sub(r"\b[\w.]+\b", lambda found: "N/A" if draw.random() < 0.1 else found.group(), text)
-
-
-def other_type(text: str, draw: random.Random) -> str:
-    """Values of JSON that are something else: a list, a table, a truth, nothing."""
-    others = ("[]", "{}", "true", "null", "[[1]]", '""', "-0.0")
-    return re.sub(
-        r'(?<=: )("[^"]*"|\d+)', lambda one: draw.choice(others) if draw.random() < 0.2 else one.group(), text
-    )
-
-
-def negative(text: str, draw: random.Random) -> str:
-    return re.sub(r"(?<![\w.-])(\d)", r"-\1", text)
-
-
-def emptied(text: str, draw: random.Random) -> str:
-    return ""
-
-
-def nulled(text: str, draw: random.Random) -> str:
-    return re.sub(r": (\"[^\"]*\"|\d+|\{\})", ": null", text)
-
-
-def quoted(text: str, draw: random.Random) -> str:
-    return re.sub(r": (\d+)", r': "\1"', text)
-
-
-def listed(text: str, draw: random.Random) -> str:
-    return text.replace("{", "[", 1).replace("}", "]", 1)
+def _all(pattern: str, other: str) -> Callable[[str, random.Random], str]:
+    return lambda text, draw: re.sub(pattern, other, text)
 
 
 MUTATIONS: dict[str, Callable[[str, random.Random], str]] = {
-    one.__name__: one
-    for one in (
-        *(truncated, reordered, other_locale, huge_numbers),
-        *(no_text, without_lines, not_told, other_type),
-        *(negative, emptied, nulled, quoted, listed),
-    )
+    "truncated": lambda text, draw: text[: draw.randrange(len(text) + 1)],
+    "emptied": lambda text, draw: "",
+    "reordered": _reordered,
+    "without lines": lambda text, draw: "\n".join(line for line in text.splitlines() if draw.random() < 0.8),
+    "no text": _no_text,
+    "other locale": _all(r"(\d)\.(\d)", r"\1,\2"),
+    "negative": _all(r"(?<![\w.-])(\d)", r"-\1"),
+    "quoted": _all(r": (\d+)", r': "\1"'),
+    "nulled": _all(r": (\"[^\"]*\"|\d+|\{\})", ": null"),
+    "listed": lambda text, draw: text.replace("{", "[", 1).replace("}", "]", 1),
+    "huge numbers": _some(r"\d+", HUGE, 0.3),
+    "not reported": _some(r"\b[\w.]+\b", ("N/A",), 0.1),
+    "other type": _some(r'(?<=: )("[^"]*"|\d+)', ("[]", "{}", "true", "null", "[[1]]", '""', "-0.0"), 0.2),
 }
 
 

@@ -6,8 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import tarfile
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,17 +15,15 @@ from typing import Any
 import pytest
 from coverage_evidence import BERT, GPT2, VIT, write_run
 
-from benchmarks import budget, covered, diagnosis, evidence_made_up, failures, optimizers, profiles, published_matrix
+from benchmarks import covered, diagnosis, failures, optimizers, profiles, published_matrix
 from benchmarks.calibration import KEPT
 from benchmarks.evidence_rows import rows_of
-from benchmarks.reference_models import REFERENCE_MODELS, larger
 from benchmarks.side_by_side.page import missing_scripts, page, read_scripts
 from benchmarks.side_by_side.processes import in_turns, wall_time
 from benchmarks.side_by_side.result import Comparison, Result, keep_results, read_results
 from benchmarks.side_by_side.rivals import rival, tried
 from generators.compatibility.verdict import Basis
 from hardware.basic_detection import inventory_here
-from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 from hardware.target import Target
 from reports.finding import Severity
@@ -72,44 +68,6 @@ def test_the_page_of_optimizers_names_what_breaks_its_rules() -> None:
     text = optimizers.page({"a": ("a", slower), "b": ("b", beyond)}, head)
     assert "without having left it alone: a." in text
     assert "Beyond its tolerance: b at O3." in text
-
-
-def test_a_larger_reference_model_is_large_and_runs() -> None:
-    import torch
-
-    from hardware.model.calls import to_tensors
-
-    for model_type in ("bert", "resnet"):
-        assert model_type in REFERENCE_MODELS
-        model, arrays, _ = larger(model_type)
-        assert sum(one.numel() for one in model.parameters()) > 5e6
-        with torch.no_grad():
-            logits = model(**to_tensors(arrays, "cpu", torch.float32)).logits
-        assert torch.isfinite(logits).all()
-        assert float(logits.std()) > 1e-3, "large enough to be compared"
-
-
-def test_made_up_evidence_is_evidence(tmp_path: Path) -> None:
-    assert evidence_made_up.write_rows(tmp_path / "all", 12_000) >= 12_000
-    found = evidence_made_up.beginning(tmp_path / "all", tmp_path / "half", 6_000, 12_000)
-    evidence = read_folder(found)
-    assert (len(evidence.runs), evidence.broken, read_latest(evidence, details=True).unfinished) == (1, (), ())
-    assert len({line.duration_s for line in evidence.checks}) > 1_000
-
-
-def test_the_budget_counts_by_folder_and_fails_beyond_a_limit(tmp_path: Path) -> None:
-    files = {"a/b/c.py": "1\n2\n", "a/b/d.py": "3\n", "test/x.py": "4\n", "docs/hand.md": "two words"}
-    files["docs/made.md"] = "# Page\n\nMade by `python -m x`.\n"
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    code = budget.Part(name="code", what="lines", limit=3, goal=1, files=["*.py"], not_files=["test/*"], reason="so")
-    words = budget.Part(name="pages", what="words", limit=9, goal=1, files=["docs/*.md"], reason="so")
-    found = [(one.name, one.count) for part in (code, words) for one in budget.rooms(part, [*files], tmp_path)]
-    assert found == [("a/b", 3), ("docs", 2)]
-    assert budget.too_large(code, 3) == ""
-    assert budget.too_large(code, 5).startswith("code: 5 lines, 2 over the limit of 3.")
-    assert {one.name for one in budget.read_budget()} == {"product", "tests", "benchmarks", "documentation"}
 
 
 def test_a_file_that_tests_reach_too_little_has_a_reason_or_is_named() -> None:
@@ -266,9 +224,6 @@ def test_answers_are_scored_by_operators_and_by_pairs() -> None:
     assert (found.together, found.pure, found.related, found.apart) == (3, 1, 2, 1)
 
 
-# The session on a GPU
-
-
 def test_an_operator_is_compared_only_if_there_is_something_to_compare() -> None:
     import torch
 
@@ -295,21 +250,3 @@ def test_an_operator_is_compared_only_if_there_is_something_to_compare() -> None
     infinite = torch.tensor([1.0, float("inf")])
     errors = [operators._error(torch.tensor([1.0, x]), infinite) for x in (float("inf"), float("nan"), -1.0, 1.0)]
     assert errors == [0, *[float("inf")] * 3]
-
-
-def test_a_stage_that_breaks_or_takes_too_long_costs_its_own_result_alone(tmp_path: Path) -> None:
-    from benchmarks.gpu_session.__main__ import Session
-    from benchmarks.gpu_session.stages import PRECISIONS, Stage, stages
-
-    how = {"forks": False, "shares": 2, "memory_gb": 1.0}
-    names = [stage.name for stage in stages("cuda", tmp_path, **how)]
-    assert {f"parity-{precision}-{share}" for precision in PRECISIONS for share in (1, 2)} < set(names)
-    assert len(names) == len(set(names))
-    session = Session("cpu", tmp_path, time.monotonic() + 5, reserve=0)
-    sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
-    for name, words in {"absent": ("no-such-program",), "fails": ("false",), "sleeps": sleeps}.items():
-        session.run(Stage(name=name, words=words, turn=1))
-    found = {one["stage"]: one["exit_code"] for one in session.found}
-    assert found == {"absent": "No such file or directory", "fails": 1, "sleeps": "out of time"}
-    with tarfile.open(tmp_path / "session.tar.gz") as packed:
-        assert "session.json" in packed.getnames()

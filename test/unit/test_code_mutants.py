@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-import json
 import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from benchmarks.mutants.code import __main__ as command
 from benchmarks.mutants.code.copies import Copy
-from benchmarks.mutants.code.covering import Covering, beside
+from benchmarks.mutants.code.covering import Covering
 from benchmarks.mutants.code.drawing import ROOT, CodeMutant, frozen
-from benchmarks.mutants.code.killing import Answer, Status, ask, ask_again
+from benchmarks.mutants.code.killing import ask, ask_again
 from benchmarks.mutants.code.operators import OPERATORS
 from benchmarks.mutants.deceits.__main__ import Deceit, Result
 from benchmarks.mutants.page import page
@@ -138,37 +136,6 @@ def test_the_page_counts_what_lives_and_what_is_no_proof_as_not_killed() -> None
         deceit = Deceit(name="d", side="suite", model="bert")
         found = Result(deceit=deceit, took_effect=took_effect, level=level, basis=basis, reason="", seconds=0.0)
         assert found.status == status, (level, basis, took_effect)
-
-
-def test_tests_are_chosen_by_what_they_cover_now() -> None:
-    tests = {"a/rules.py": {"1": [0], "2": []}, "a/b/deep.py": {"1": [1]}, "c.py": {"1": [2]}}
-    covering = Covering(tests, {"t.py::slow": 2.0}, ["t.py::slow", "t.py::deep", "t.py::other"])
-    assert covering.beside("a/b/one.toml") == ["t.py::deep", "t.py::slow"], "the tests of the Python beside a table"
-    assert [covering.ran("a/rules.py", line) for line in (2, 3)] == [True, False], "2: as its module was imported"
-    before = {"tests": {"a.py": {"1": [0, 1], "2": []}}, "names": ["t.py::old", "u.py::other"]}
-    before |= {"seconds": {"t.py::old": 1.0, "u.py::other": 2.0}, "in_children": {"a.py": {"1": ["t.py", "u.py"]}}}
-    found = {"tests": {"a.py": {"2": [0]}}, "names": ["t.py::new"]}
-    found |= {"seconds": {"t.py::new": 3.0}, "in_children": {"a.py": {"3": ["t.py"]}}}
-    both = beside(before, found, ["t.py"])
-    covering = Covering(both["tests"], both["seconds"], both["names"], both["in_children"])
-    assert [covering.of("a.py", line) for line in (1, 2)] == [["u.py::other"], ["t.py::new"]]
-    assert [covering.in_children("a.py", line) for line in (1, 3)] == [["u.py"], ["t.py"]]
-    assert covering.seconds("t.py::new") == 3.0
-
-
-def test_what_was_seen_once_has_to_be_seen_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [one.name for one in frozen()[:3]]
-    path = tmp_path / "found.jsonl"
-    rows = [{"mutant": name, "status": "killed", "by": "test/unit/test_a.py::test_b"} for name in names]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    for statuses, code in (
-        ((Status.KILLED, Status.HUNG, Status.GONE), 0),
-        ((Status.KILLED, Status.KILLED, Status.SURVIVED), 1),
-        ((Status.KILLED, Status.GONE, Status.GONE), 1),
-    ):
-        answers = [Answer(mutant=name, status=one) for name, one in zip(names, statuses, strict=True)]
-        monkeypatch.setattr(command, "_answers", lambda judge, order, answers=answers: answers)
-        assert command.again.callback(results=path, drawn=24) == code, statuses
 
 
 CHANCE = """

@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 import signal
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from made_runs import BERT, CHECKS, a_run, lines_of
 from benchmarks.crashes import checking, kills, writers
 from benchmarks.crashes.deaths import deaths, judge
 from benchmarks.crashes.kills import Undisturbed, after_resuming
-from benchmarks.crashes.moments import Kill, child_points, draw, parent_points
+from benchmarks.crashes.moments import Kill
 from benchmarks.crashes.product import misread
-from benchmarks.crashes.result import Kept, keep, read_results
 from benchmarks.crashes.running import Killed, Place, Ran
 from benchmarks.crashes.writing import make_evidence
 from hardware.detection import detect
@@ -185,29 +183,6 @@ def test_half_a_file_is_seen_and_what_killed_processes_leave_is_counted(folder: 
     assert len(checking.half_files(folder, SUITES)) == 1
 
 
-def test_half_a_zip_file_is_seen(tmp_path: Path) -> None:
-    path = tmp_path / "suite.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a", "b" * 1000)
-    data = path.read_bytes()
-    assert checking.wrong_zip(path) == ""
-    for damaged in (data[:-10], data.replace(b"bbb", b"bcb", 1)):
-        path.write_bytes(damaged)
-        assert checking.wrong_zip(path)
-
-
-def test_a_file_that_is_neither_old_nor_new_is_seen(tmp_path: Path) -> None:
-    for number, text in enumerate(("old", "new")):
-        (tmp_path / "known" / str(number)).mkdir(parents=True)
-        (tmp_path / "known" / str(number) / "file").write_text(text)
-    (tmp_path / "written").mkdir()
-    assert writers.wrong_files(tmp_path) == ["file is gone"]
-    (tmp_path / "written" / ".file.part").write_text("ne")
-    for text, wrong in (("new", []), ("ne", ["file is neither the old nor the new one"])):
-        (tmp_path / "written" / "file").write_text(text)
-        assert writers.wrong_files(tmp_path) == wrong
-
-
 def test_lines_that_compacting_or_merging_loses_are_seen(tmp_path: Path) -> None:
     own = tmp_path / "written"
     make_evidence(own)
@@ -262,19 +237,3 @@ def test_a_death_that_is_told_as_something_else_is_seen(tmp_path: Path) -> None:
     assert found["its neighbour"] == ["the suite beside them came to {}"]
     put(tmp_path, run, *lines_of(run))
     assert len(judge(tmp_path, {"bert": death})["segfault"]) == 4
-
-
-def test_the_same_seed_draws_the_same_kills_over_all_points(tmp_path: Path) -> None:
-    one, again, other = draw(205, 1), draw(205, 1), draw(205, 2)
-    assert one == again != other
-    assert len(one) == 205
-    assert {kill.victim for kill in one} == {"parent", "child", "all", "twice"}
-    points = [kill.point for kill in one if kill.point]
-    assert set(parent_points()) <= set(points) <= {*parent_points(), *child_points()}
-    assert len(set(points)) == len(points)
-    path = tmp_path / "results.jsonl"
-    kept = Kept(part="kills", id="a", kind="parent", date="2026-01-01", seconds=1.0, facts={}, wrong=["lost"])
-    keep(path, kept)
-    with path.open("a", encoding="utf-8") as file:
-        file.write('{"part": "kills", "id": "b"')
-    assert read_results(path) == {"a": kept}, "a result that was cut off is tried again"

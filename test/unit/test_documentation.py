@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from benchmarks.documentation.__main__ import pages, ran
 from benchmarks.documentation.blocks import alike, blocks_of, difference
 from benchmarks.documentation.links import broken_links
-from benchmarks.documentation.workspace import ROOT, Workspace
+from benchmarks.documentation.workspace import ROOT
 
 PAGE = """# A page
 
@@ -34,25 +32,6 @@ $ never
 $ nothing
 ```
 """
-
-
-def test_blocks_are_found_with_what_is_said_of_them() -> None:
-    first, second, third = blocks_of(PAGE)
-    assert [step.command for step in first.steps] == ["printf 'one 1\\ntwo 2\\n'; exit 3"]
-    assert (first.exit_code, first.show, first.steps[0].printed) == (3, 1, ("one 5", "…"))
-    assert (second.language, second.steps[0].command) == ("python", 'print("this is run")\n')
-    assert third.not_run == "it has no machine"
-    assert [PAGE[block.start : block.end] for block in (first, second, third)] == [
-        block.text() for block in (first, second, third)
-    ]
-
-
-def test_a_block_that_says_nothing_is_refused() -> None:
-    for said in ("exit x", "exits 1", "show", "whatever"):
-        with pytest.raises(ValueError, match="says nothing of a block"):
-            list(blocks_of(f"<!-- {said} -->\n```console\n$ true\n```\n"))
-    with pytest.raises(ValueError, match="without a command"):
-        list(blocks_of("```console\nprinted\n```\n"))
 
 
 def test_output_is_compared_but_for_what_differs_from_run_to_run() -> None:
@@ -84,14 +63,6 @@ def test_a_page_is_run_in_order_and_what_is_wrong_is_said() -> None:
     assert "ZeroDivisionError" in raised
     (_, _, other), _ = ran(PAGE.replace("one 5", "won 5"))
     assert "'won 5'" in other
-
-
-def test_a_page_writes_into_a_folder_of_its_own(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    code, printed = workspace.run("pwd; ls run_test_generation.py; touch here; echo $NO_COLOR")
-    assert (code, printed) == (0, (".", "run_test_generation.py", "1"))
-    assert (tmp_path / "here").exists()
-    assert not (ROOT / "here").exists()
 
 
 def test_links_that_lead_nowhere_are_named(tmp_path: Path) -> None:
