@@ -14,7 +14,7 @@ from .runs import Result
 
 
 def table(results: Sequence[Result]) -> str:
-    """One line for each mutant in the order of kinds and operators, and a sum at the end."""
+    """Return one line for each mutant in the order of kinds and operators, and a total."""
     mutants = sorted((result for result in results if result.job.counts), key=_order)
     rows = [
         (
