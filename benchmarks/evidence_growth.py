@@ -150,14 +150,14 @@ def main() -> int:
     parser.add_argument("--server", type=Path, metavar="PROGRAM", help="moto_server, of .venv-s3.")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--note", default="", metavar="TEXT", help="What was special about the machine.")
-    asked = parser.parse_args()
-    found: dict[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {"sizes": {}}
-    found["with"] = _with(asked.note or found.get("with", {}).get("note", ""))
+    options = parser.parse_args()
+    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"sizes": {}}
+    found["with"] = _with(options.note or found.get("with", {}).get("note", ""))
     with ExitStack() as stack:
-        bucket = _bucket(stack, asked.server, asked.folder) if asked.server else ""
-        _measure(asked, found, bucket)
-    if asked.page:
-        write_whole(asked.page, page(found))
+        bucket = _bucket(stack, options.server, options.folder) if options.server else ""
+        _measure(options, found, bucket)
+    if options.page:
+        write_whole(options.page, page(found))
     return 0
 
 
@@ -171,13 +171,13 @@ def _bucket(stack: ExitStack, server: Path, folder: Path) -> str:
     return "s3://growth/evidence"
 
 
-def _measure(asked: argparse.Namespace, found: dict[str, Any], bucket: str) -> None:
-    all_rows = max(asked.millions) * MILLION
-    whole = asked.folder.resolve() / "all"
+def _measure(options: argparse.Namespace, found: dict[str, Any], bucket: str) -> None:
+    all_rows = max(options.millions) * MILLION
+    whole = options.folder.resolve() / "all"
     if not whole.exists():
         write_rows(whole, all_rows)
-    for rows in (one * MILLION for one in asked.millions):
-        own = asked.folder.resolve() / f"{rows}"
+    for rows in (one * MILLION for one in options.millions):
+        own = options.folder.resolve() / f"{rows}"
         for kind in ("raw", "packed"):
             if not (own / kind).exists():
                 beginning(whole, own / kind, rows, all_rows)
@@ -185,10 +185,10 @@ def _measure(asked: argparse.Namespace, found: dict[str, Any], bucket: str) -> N
 
         def note(name: str, one: dict[str, Any], rows: int = rows, figures: Figures = figures) -> None:
             figures[name] = one
-            write_whole(asked.out, json.dumps(found, indent=1) + "\n")
+            write_whole(options.out, json.dumps(found, indent=1) + "\n")
             print(f"{rows:>10,} {name:<38} {one}", flush=True)
 
-        measure_all(asked.folder.resolve(), rows, asked.raw * MILLION, bucket, note)
+        measure_all(options.folder.resolve(), rows, options.raw * MILLION, bucket, note)
 
 
 def _with(note: str) -> Mapping[str, str]:

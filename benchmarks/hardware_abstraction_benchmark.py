@@ -66,8 +66,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--output", type=Path, metavar="FILE.json")
-    asked = parser.parse_args()
-    runs, size = (5, 128) if asked.quick else (31, 512)
+    options = parser.parse_args()
+    runs, size = (5, 128) if options.quick else (31, 512)
     found = {}
     for name, (ours, direct) in pairs(size).items():
         taken: tuple[list[float], list[float]] = ([], [])
@@ -79,8 +79,8 @@ def main() -> None:
         mine, theirs = map(statistics.median, taken)
         found[name] = {"ours_ms": 1000 * mine, "direct_ms": 1000 * theirs, "ratio": mine / theirs}
         print(f"{name}: {1000 * mine:.3f} ms, direct {1000 * theirs:.3f} ms, ratio {mine / theirs:.2f}")
-    if asked.output:
-        asked.output.write_text(json.dumps({"runs": runs, "pairs": found}, indent=2) + "\n", encoding="utf-8")
+    if options.output:
+        options.output.write_text(json.dumps({"runs": runs, "pairs": found}, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

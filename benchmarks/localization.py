@@ -329,9 +329,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=PARTS, help="measure this part alone")
     parser.add_argument("--kept", type=Path, required=True, help="folder in which each part's rows are kept")
-    asked = parser.parse_args()
-    asked.kept.mkdir(parents=True, exist_ok=True)
-    for kind in [asked.only] if asked.only else PARTS:
+    options = parser.parse_args()
+    options.kept.mkdir(parents=True, exist_ok=True)
+    for kind in [options.only] if options.only else PARTS:
         rows = []
         for row in module_rows() if kind == "torch" else graph_rows(kind):
             rows.append(row)
@@ -339,8 +339,8 @@ def main() -> None:
                 row.where, row.model, row.fault, row.broken, "->", row.named, row.right, row.module_right, flush=True
             )
             kept = json.dumps([asdict(one) for one in rows])
-            (asked.kept / f"{kind}.json").write_text(kept, encoding="utf-8")
-    files = [asked.kept / f"{kind}.json" for kind in PARTS]
+            (options.kept / f"{kind}.json").write_text(kept, encoding="utf-8")
+    files = [options.kept / f"{kind}.json" for kind in PARTS]
     measured = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
     PAGE.write_text(page([Row(**one) for part in measured for one in part], now()), encoding="utf-8")
 

@@ -161,13 +161,13 @@ def main() -> None:
     figures.add_argument("--out", type=Path, required=True)
     page = jobs.add_parser("page")
     page.add_argument("results", type=Path)
-    asked = parser.parse_args()
-    if asked.job == "run":
-        run(asked.out, asked.types.split(",") if asked.types else [*types_with_a_plan(), *OTHERS])
-    elif asked.job == "figures":
-        keep_figures(asked.out)
+    options = parser.parse_args()
+    if options.job == "run":
+        run(options.out, options.types.split(",") if options.types else [*types_with_a_plan(), *OTHERS])
+    elif options.job == "figures":
+        keep_figures(options.out)
     else:
-        kept = json.loads(asked.results.read_text(encoding="utf-8"))
+        kept = json.loads(options.results.read_text(encoding="utf-8"))
         print(mesh_page(kept, [str(one) for one in SPLITS]), end="")
 
 

@@ -113,8 +113,8 @@ def main() -> int:
     parser.add_argument("--node-modules", type=Path, required=True)
     parser.add_argument("--pictures-of", type=Path)
     parser.add_argument("--note", default="", metavar="TEXT", help="What was special about the measurement.")
-    asked = parser.parse_args()
-    evidence = asked.evidence.resolve() / "evidence"  # the other command's default
+    options = parser.parse_args()
+    evidence = options.evidence.resolve() / "evidence"  # the other command's default
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         print(f"no browser was found; looked for {', '.join(BROWSERS)}", file=sys.stderr)
@@ -125,11 +125,11 @@ def main() -> int:
         data = json.loads((folder / "hardware_compatibility_report.json").read_text(encoding="utf-8"))
         made.append(("html, with the matrix", make(evidence, "html", folder, "--matrix")))
         pictures = []
-        if asked.pictures_of:
-            page = make(asked.pictures_of.resolve(), "html", real).path
+        if options.pictures_of:
+            page = make(options.pictures_of.resolve(), "html", real).path
             pictures = [str(IMAGES), str(page)]
-        measured = browsed(made[-1][1].path, asked.node_modules, browser, *pictures)
-        for line in told(made, _rows(evidence), len(data["verdicts"]), measured, asked.note):
+        measured = browsed(made[-1][1].path, options.node_modules, browser, *pictures)
+        for line in told(made, _rows(evidence), len(data["verdicts"]), measured, options.note):
             print(line)
     for text in measured["said"]:
         print(text, file=sys.stderr)

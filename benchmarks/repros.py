@@ -110,16 +110,16 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     parser.add_argument("--failing", action="store_true", help="print the failing cells of --evidence")
     parser.add_argument("--limit", type=float, default=900.0, metavar="SECONDS", help="for one cell")
-    asked = parser.parse_args()
-    asked.work.mkdir(parents=True, exist_ok=True)
-    if asked.failing and asked.evidence:
-        print("\n".join(failing_cells(asked.evidence)))
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    if options.failing and options.evidence:
+        print("\n".join(failing_cells(options.evidence)))
         return
-    for cell in asked.cells:
-        make_one(cell, asked.evidence, asked.work, asked.limit)
+    for cell in options.cells:
+        make_one(cell, options.evidence, options.work, options.limit)
         print(f"{cell}: made", file=sys.stderr)
-    if asked.page:
-        asked.page.write_text(page_of(asked.work), encoding="utf-8")
+    if options.page:
+        options.page.write_text(page_of(options.work), encoding="utf-8")
 
 
 if __name__ == "__main__":

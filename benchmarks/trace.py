@@ -119,9 +119,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trace", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("arguments", nargs="*", help="options of the main command, behind --")
-    asked = parser.parse_args()
-    found = traced(asked.arguments or DEFAULT)
-    if asked.json:
+    options = parser.parse_args()
+    found = traced(options.arguments or DEFAULT)
+    if options.json:
         print(json.dumps(found, indent=1))
         return
     rooms = found.pop("rooms")
