@@ -15,7 +15,7 @@ from typing import Any
 MARK = "hwcevil"
 """Stands in what would be markup, a link or a command of the input: checks of outputs look for it."""
 
-_DATA = json.loads(Path(__file__).with_name("hostile_texts.json").read_text(encoding="utf-8"))
+DATA = json.loads(Path(__file__).with_name("hostile_texts.json").read_text(encoding="utf-8"))
 """Texts by what they attack. In `code`, `{sentinel}` is the file that would be made if anything ran it."""
 
 LONG = (
@@ -23,15 +23,15 @@ LONG = (
     f"{'w ' * 60}::error::{MARK} {'w' * 70}::error::{MARK}",
     f"{'x' * 40}::warning::{MARK}" * 4,
 )
-PATHS = (*_DATA["paths"], "a" * 300)
+PATHS = (*DATA["paths"], "a" * 300)
 NUMBERS = (0, -1, 1, 2**31, 2**63, -(2**63), 2**64, 10**30, 10**300, 0.0, -0.0, 1e-320, 1e308, -1e308, 0.1)
 
 
 def texts(sentinel: Path | str = "/nowhere") -> list[str]:
     """Every hostile text, code that makes `sentinel` among them."""
-    code = [text.replace("{sentinel}", str(sentinel)) for text in _DATA["code"]]
+    code = [text.replace("{sentinel}", str(sentinel)) for text in DATA["code"]]
     kinds = ("markup", "commands", "formulas", "terminal", "odd")
-    return [*code, *(text for kind in kinds for text in _DATA[kind]), *LONG, *PATHS]
+    return [*code, *(text for kind in kinds for text in DATA[kind]), *LONG, *PATHS]
 
 
 class Hostile(random.Random):

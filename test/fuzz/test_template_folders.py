@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import TRAPS
+from hostile import DATA, TRAPS
 from watched import Opened, Sentinel, Surroundings, command_of, door, refused_or
 
 from generators.recipes.on_demand import recipe_for
@@ -22,52 +22,8 @@ CELL = Cell(model="bert", task="fill-mask", target=Target(name="cpu"))
 NAME = "encoder-only.py.j2"
 OURS = (TEMPLATES / NAME).read_text(encoding="utf-8") + (TEMPLATES / "suite.py.j2").read_text(encoding="utf-8")
 
-ESCAPES = (
-    "''.__class__.__mro__[1].__subclasses__()",
-    "cycler.__init__.__globals__.os.popen('touch {sentinel}').read()",
-    "self.__init__.__globals__.__builtins__.__import__('os').system('touch {sentinel}')",
-    "lipsum.__globals__['os'].system('touch {sentinel}')",
-    "namespace.__init__.__globals__",
-    "cell.__class__.__init__.__globals__",
-    "cell.parse('a/b/cpu/float32')",
-    "recipe.to_json()",
-    "recipe.from_dict({{}})",
-    "recipe.config.__class__",
-    "recipe.config.update({{'a': 1}})",
-    "'{{0.__class__}}'.format(cell)",
-    "'{{a.__init__.__globals__}}'.format_map({{'a': cell}})",
-    "'%s' | attr('__class__')",
-    "(cell | attr('__class__')).__mro__",
-    "checks[0].__class__",
-    "checks | map('attr', '__class__') | list",
-    "checks | map(attribute='__class__') | list",
-    "joiner.__init__.__globals__",
-    "request.application.__globals__",
-    "get_flashed_messages.__globals__",
-    "open('{sentinel}', 'w')",
-    "[].append(1)",
-    "recipe.__dict__",
-    "recipe.__setattr__('name', 1)",
-)
-BOMBS = (
-    "{{ ('a' * 10 ** 10) | literal }}",
-    "{{ 9 ** 9 ** 9 }}",
-    "{% for a in range(10 ** 9) %}x{% endfor %}",
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "{% set n = namespace(a='aaaaaaaa') %}{% for i in range(60) %}{% set n.a = n.a ~ n.a %}{% endfor %}",
-    "{{ 'a' | center(10 ** 10) | code }}",
-    "{{ ('%1000000000d' % 1) | code }}",
-    "{{ '{:>9999999999}'.format(1) | code }}",
-    "{{ lipsum(n=10 ** 8) }}",
-    "{% macro m(n) %}{{ m(n + 1) }}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
-    "{{ 'a'.ljust(10 ** 10) | code }}",
-    "{{ [[[[1] * 10 ** 9] * 10 ** 9]] }}",
-    "{% for a in recipe.config %}{{ 'x' | indent(10 ** 9) | code }}{% endfor %}",
-    "{% include 'encoder-only.py.j2' %}",
-    "{% extends 'encoder-only.py.j2' %}",
-    "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}",
-    "x" * 5_000_000,
-)
+ESCAPES = DATA["template_escapes"]
+BOMBS = (*DATA["template_bombs"], "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "x" * 5_000_000)
 
 
 def rendered(folder: Path) -> str:
@@ -76,7 +32,7 @@ def rendered(folder: Path) -> str:
 
 def test_no_expression_reaches_python(place: Path, sentinel: Sentinel) -> None:
     for expression in ESCAPES:
-        filled = expression.format(sentinel=sentinel.path)
+        filled = expression.replace("{sentinel}", str(sentinel.path))
         for template in (
             f"{{{{ {filled} | string | literal }}}}",
             f"{{% set a = {filled} %}}",
@@ -108,7 +64,7 @@ def test_a_template_is_rendered_or_refused(fuzz: Any, place: Path, sentinel: Sen
         lines = OURS.splitlines(keepends=True)
         for _ in range(hostile.randint(1, 4)):
             at = hostile.randrange(len(lines))
-            escape = hostile.choice(ESCAPES).format(sentinel=sentinel.path)
+            escape = hostile.choice(ESCAPES).replace("{sentinel}", str(sentinel.path))
             lines[at] = hostile.choice(
                 (f"{hostile.text()}\n", f"{{{{ {escape} | code }}}}\n", lines[-at], "{% raw %}\n")
             )
