@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from command_line import CommandLine, Ran
+from suites_by_hand import put_suite
 
 from hardware.evidence.record import Outcome, Stage
 from hardware.testing.suite_file import read_suite
@@ -23,29 +23,15 @@ CELLS = {
     "sealed": "mixtral/text-generation/cpu/float32",
     "weakened": "mamba/text-generation/cpu/float32",
 }
-HEAD = """
-import os
-import resource
-import signal
-from pathlib import Path
-
-import pytest
-
-CELL = {cell!r}
-
-
-def test_first():
-    pass
-
-
-"""
 BODIES = {
     "killed": """
 def test_second():
-    os.kill(os.getpid(), signal.SIGSEGV)
+    os.kill(os.getpid(), 11)
 """,
     "memory": """
 def test_second():
+    import resource
+
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     assert limit != resource.RLIM_INFINITY
     bytearray(limit)
@@ -67,6 +53,9 @@ def test_second():
     pass
 """,
     "teardown": """
+import pytest
+
+
 @pytest.fixture
 def case():
     yield
@@ -94,15 +83,6 @@ def test_third():
 """
 
 
-def _write_suites(folder: Path, evidence: Path) -> None:
-    for name, body in BODIES.items():
-        cell = CELLS[name]
-        text = HEAD.format(cell=cell) + (body.format(evidence=str(evidence)) if name == "sealed" else body)
-        text += LAST if name != "teardown" else ""
-        slug = cell.replace("/", "_").replace("-", "_")
-        (folder / f"test_{slug}.py").write_text(text, encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def broken(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("broken")
@@ -113,7 +93,8 @@ def broken(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) 
     loose, count = re.subn(r"assert (case\.recorded_error\(.*\)) <= case\.tolerance", r"print(\1)", text)
     assert count == 1
     weakened.write_text(loose, encoding="utf-8")
-    _write_suites(folder / "suites", folder / "evidence")
+    for name, body in BODIES.items():
+        put_suite(folder, CELLS[name], body + (LAST if name != "teardown" else ""), evidence=str(folder / "evidence"))
     return command_line.run(folder, *models, "--device", "cpu", "--run")
 
 

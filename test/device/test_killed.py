@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine, Ran
+from suites_by_hand import process_id, put_sleeping_suite
 
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome
@@ -19,40 +19,9 @@ from hardware.evidence.store import read_folder
 pytestmark = pytest.mark.slow
 
 BERT, VIT = "bert/fill-mask/cpu/float32", "vit/image-classification/cpu/float32"
-SLEEPING = """
-import os
-import time
-from pathlib import Path
-
-CELL = "bert/fill-mask/cpu/float32"
-
-
-def test_first():
-    pass
-
-
-def test_second():
-    Path({ready!r}).write_text(str(os.getpid()))
-    time.sleep(600)
-
-
-def test_third():
-    pass
-"""
 EARLIER = (
     b'{"kind": "end", "schema_version": 1, "run_id": "earlier", "ended_at": "", "reason": "finished", "counts": {}}\n'
 )
-WAIT_S = 120
-
-
-def _wait_for(path: Path, process: subprocess.Popen[str]) -> int:
-    """The number that a suite writes when it has come to the place where it sleeps."""
-    for _ in range(WAIT_S * 20):
-        if path.exists() and path.read_text(encoding="utf-8"):
-            return int(path.read_text(encoding="utf-8"))
-        assert process.poll() is None, "it ended before the suite slept"
-        time.sleep(0.05)
-    raise AssertionError("the suite was never reached")
 
 
 def _is_gone(pid: int) -> bool:
@@ -68,15 +37,12 @@ def _is_gone(pid: int) -> bool:
 
 def _cut_off(command_line: CommandLine, folder: Path, number: signal.Signals, *, child: bool) -> tuple[Ran, bool]:
     """Run two suites and send a signal while the first one sleeps. Returns also whether the child is gone."""
-    (folder / "suites").mkdir()
     (folder / "evidence").mkdir()
     (folder / "evidence" / "earlier-1.jsonl").write_bytes(EARLIER)
-    ready = folder / "ready"
-    suite = folder / "suites" / "test_bert_fill_mask_cpu_float32.py"
-    suite.write_text(SLEEPING.format(ready=str(ready)), encoding="utf-8")
+    ready = put_sleeping_suite(folder, BERT)
     models = ("--model", "bert", "--model", "vit")
     process = command_line.start(folder, *models, "--device", "cpu", "--run", "--jobs", "1")
-    pid = _wait_for(ready, process)
+    pid = process_id(ready, process)
     os.kill(pid if child else process.pid, number)
     ran = command_line.wait(process, folder)
     return ran, _is_gone(pid)
