@@ -96,8 +96,8 @@ def right_type(one: Failure, answer: Answer) -> bool:
 
 def right_operator(one: Failure, answer: Answer) -> bool:
     """Whether the answer names operators, and only operators of the label."""
-    named, labelled = _operators(answer.operator), _operators(one.label.operator)
-    return bool(named) and named <= labelled
+    named, labeled = _operators(answer.operator), _operators(one.label.operator)
+    return bool(named) and named <= labeled
 
 
 def _operators(text: str) -> set[str]:
@@ -236,8 +236,8 @@ def _wrong(failures: Sequence[Failure], said: dict[str, Answer]) -> Iterator[str
         if label.operator and not right_operator(one, answer):
             pairs.append((label.operator, f"operator: {answer.operator}" if answer.operator else "no operator"))
         if pairs:
-            labelled, instead = ("; ".join(texts).replace("|", "\\|") for texts in zip(*pairs, strict=True))
-            yield f"| {one.id} | {labelled} | {instead} |"
+            labeled, instead = ("; ".join(texts).replace("|", "\\|") for texts in zip(*pairs, strict=True))
+            yield f"| {one.id} | {labeled} | {instead} |"
 
 
 @click.command()

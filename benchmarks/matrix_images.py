@@ -43,7 +43,7 @@ def main() -> int:
     if browser is None:
         print(f"no browser was found; looked for {', '.join(BROWSERS)}", file=sys.stderr)
         return 1
-    for name, (more, fragment, size, colours) in PICTURES.items():
+    for name, (more, fragment, size, colors) in PICTURES.items():
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "page.html"
             command = [sys.executable, "run_test_generation.py", "--hardware-compatibility", "--format", "html"]
@@ -51,7 +51,7 @@ def main() -> int:
             with page.open("wb") as file:
                 subprocess.run(command, cwd=ROOT, check=True, stdout=file)
             options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
-            options += [*QUIET, f"--user-data-dir={folder}/profile", f"--screenshot={IMAGES / name}", *colours]
+            options += [*QUIET, f"--user-data-dir={folder}/profile", f"--screenshot={IMAGES / name}", *colors]
             subprocess.run([browser, *options, page.as_uri() + fragment], check=True, capture_output=True)
         print(f"docs/images/{name}  {(IMAGES / name).stat().st_size // 1000} kB")
     return 0

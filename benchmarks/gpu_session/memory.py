@@ -121,7 +121,7 @@ def points(model_type: str, device: str, most_gb: float, most_tokens: int) -> It
         with uncollected():
             subject = _subject(model_type, None)
         parameters = subject.stack.anatomy().parameters
-    except Exception as error:  # whatever modelling code raises is why
+    except Exception as error:  # Modeling code may raise any exception.
         yield {"model_type": model_type, "left_out": _line(error)}
         return
     for request in requests(model_type, subject, most_tokens):
@@ -134,7 +134,7 @@ def points(model_type: str, device: str, most_gb: float, most_tokens: int) -> It
         try:
             model = _model(model_type, subject, device, request["precision"])
             found = measured(model, subject, request, device)
-        except Exception as error:  # whatever modelling code raises is why it can't be measured
+        except Exception as error:  # Modeling code may raise any exception.
             found = {"left_out": _line(error)}
         del model
         yield {**request, "parameters": parameters, **found, "seconds": round(time.monotonic() - started, 1)}
@@ -178,7 +178,7 @@ def _estimated(point: Mapping[str, Any], subjects: dict[str, Any]) -> dict[str, 
             with uncollected():
                 subjects[name] = _subject(name, None)
         return {"estimate": _estimate(subjects[name], asked).total}
-    except Exception as error:  # whatever modelling code raises is why nothing can be said
+    except Exception as error:  # Modeling code may raise any exception, which is the reason.
         return {"unknown": _line(error)}
 
 

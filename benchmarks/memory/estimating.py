@@ -80,7 +80,7 @@ def with_estimates(points: list[Point]) -> Iterator[Point]:
                 lengths = [point["length"]] * point["batch"]
                 with on_processor(point["cpu"]):
                     said["parts"] = _skeleton(model).estimate(asked, point["inputs"], lengths).parts
-            except Exception as error:  # whatever modelling code raises is why nothing can be said
+            except Exception as error:  # Modeling code may raise any exception, which is the reason.
                 said["unknown"] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
             said["rival"] = _rival(model, point)
         kept = {name: value for name, value in point.items() if name not in ("parts", "unknown")}

@@ -114,7 +114,7 @@ def measure_type(recipe: Recipe, turn: int, out: Path) -> None:
             continue
         try:
             model = _real(recipe, config)
-        except Exception:  # whatever a constructor raises, the next configuration may do better
+        except Exception:  # The next configuration may work.
             continue
         if model is not None:
             done.add(wide)
@@ -163,7 +163,7 @@ def _one(model: Any, request: Request, asked: Asked, rows: dict[Any, tuple[float
         return found if peak >= LEAST else {**found, "left_out": "below the least size"}
     except _TooSlow as error:
         return {**request, "left_out": str(error)}
-    except Exception as error:  # whatever modelling code raises is why it can't be measured so
+    except Exception as error:  # Modeling code may raise any exception, which is the reason.
         return {**request, "left_out": f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -47,13 +47,13 @@ class Result:
     """The result of a job: the judgment, and the break."""
 
     job: Job
-    judgement: MutantJudgement
+    judgment: MutantJudgement
     made: Made
 
     @property
     def good(self) -> bool:
         """Whether this is the expected result of a good suite and harness."""
-        return self.judgement.status.is_good
+        return self.judgment.status.is_good
 
     @property
     def site(self) -> str:
@@ -70,14 +70,14 @@ class Result:
             "seed": int(seed) if seed else None,
             "is_mutant": self.job.counts,
             "threads": self.job.threads,
-            "status": str(self.judgement.status),
-            "caught_by": self.judgement.caught_by or None,
-            "error": _plain(self.judgement.error),
+            "status": str(self.judgment.status),
+            "caught_by": self.judgment.caught_by or None,
+            "error": _plain(self.judgment.error),
             "change": _plain(self.made.change),
             "site": self.site or None,
             "side": self.made.mutant.side if self.made.mutant else None,
             "describe": self.made.mutant.describe if self.made.mutant else None,
-            "message": self.judgement.message or None,
+            "message": self.judgment.message or None,
         }
 
 
@@ -107,9 +107,9 @@ def run_rounds(rounds: Sequence[Sequence[Job]], folder: Path) -> Iterator[Result
         ran = run_round(suites, orders, folder, limits=Limits(timeout_s=DEADLINE_S), jobs=JOBS)
         for job, one in zip(jobs, ran, strict=True):
             checks = job.suite.checks
-            judgement = (
+            judgment = (
                 judge_mutant(checks, one.lines, one.made, least=job.order.least)
                 if job.counts
                 else judge_clean(checks, one.lines)
             )
-            yield Result(job=job, judgement=judgement, made=one.made)
+            yield Result(job=job, judgment=judgment, made=one.made)

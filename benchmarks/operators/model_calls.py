@@ -53,7 +53,7 @@ def _calls(recipe: Recipe) -> dict[str, Any]:
         inputs = make_inputs(recipe.inputs, _SEED, recipe.recorded["lengths"])
         with call_recorder() as recorder:
             forward_pass(model, inputs)
-    except Exception as error:  # whatever modelling code raises is the reason why this type has no calls
+    except Exception as error:  # Modeling code may raise any exception, which is the reason.
         return {"failure": f"{type(error).__name__}: {error}"[:300]}
     return {"calls": [call.to_dict() for call in recorder.calls]}
 

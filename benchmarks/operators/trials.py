@@ -169,7 +169,7 @@ def on_onnx(subject: OneOperator, folder: Path) -> tuple[str, ...]:
     try:
         session = onnxruntime.InferenceSession(str(folder / ONNX), options, providers=["CPUExecutionProvider"])
         found = session.run(None, _named(subject, {one.name for one in session.get_inputs()}))
-    except Exception as error:  # the runtime's own
+    except Exception as error:  # an error of the runtime
         raise Refused("run", _line(error), types) from error
     _compare(subject, found, FLOAT32_LIMIT, types)
     return types
@@ -185,12 +185,12 @@ def on_openvino(subject: OneOperator, folder: Path) -> tuple[str, ...]:
         try:
             traced = torch.jit.trace(subject.module, subject.inputs, check_trace=False)
             converted = openvino.convert_model(traced, example_input=subject.inputs or None)
-        except Exception as error:  # the tracer's or the converter's own
+        except Exception as error:  # an error of the tracer or the converter
             raise Refused("convert", _line(error)) from error
         try:
             compiled = openvino.Core().compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
             result = compiled([one.numpy() for one in subject.inputs])
-        except Exception as error:  # the plug-in's own
+        except Exception as error:  # an error of the plugin
             raise Refused("compile", _line(error)) from error
     _compare(subject, [result[number] for number in range(len(compiled.outputs))], FLOAT32_LIMIT, ())
     return ()

@@ -32,7 +32,7 @@ SUITE = "test_bert_fill_mask_cpu_float32.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """The wheel's files and scripts in a folder, with the plug-ins of `examples/` beside them."""
+    """The wheel's files and scripts in a folder, with the plugins of `examples/` beside them."""
 
     folder: Path
     elsewhere: Path

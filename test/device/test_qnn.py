@@ -104,7 +104,7 @@ def test_a_context_binary_holds_the_same_numbers(backend: qnn.QNNBackend, tmp_pa
     assert np.array_equal(again(**INPUTS)["output"], runnable(**INPUTS)["output"])
 
 
-def test_a_quantised_model_computes_in_integers_with_the_loss_that_is_stated(backend: qnn.QNNBackend) -> None:
+def test_a_quantized_model_computes_in_integers_with_the_loss_that_is_stated(backend: qnn.QNNBackend) -> None:
     from hardware.testing.tolerances import tolerance_for
 
     subject = small_network()
