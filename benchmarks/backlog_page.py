@@ -1,7 +1,7 @@
-"""Prints docs/BACKLOG.md: what stands between model types and targets, operator by operator.
+"""Print docs/BACKLOG.md: the operators that keep model types from working on a target.
 
-`python -m benchmarks.backlog_page > docs/BACKLOG.md`, from the tables of operators, the recipes that ship, and the
-evidence that is kept in docs/evidence.
+`python -m benchmarks.backlog_page > docs/BACKLOG.md` reads the tables of operators, the recipes that ship, and the
+evidence in docs/evidence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/MESH.md from what `benchmarks/mesh.py` kept: how a mesh is planned and checked, which types can be split."""
+"""Make docs/MESH.md from the results of `benchmarks/mesh.py`: how meshes are planned and which types can be split."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ LIMITS = """
 
 
 def mesh_page(kept: Mapping[str, Any], splits: Sequence[str]) -> str:
-    """The page."""
+    """Return the page as Markdown."""
     checks = "".join(f"- `{name}`: {what}\n" for name, what in CHECKS.items())
     parts = [
         HEAD,
@@ -125,7 +125,7 @@ def _block(command: str, text: str) -> str:
 
 
 def _plans(figures: Mapping[str, Any]) -> list[str]:
-    """Plans on recorded inventories, of one vendor and of several."""
+    """Return plans on recorded inventories of one vendor and of several."""
     asked: list[tuple[str, str, list[Device], Split | None]] = [
         ("Eight H100: the fewest that a Mixtral in float32 fits.", "mixtral", _devices("nvidia/h100-x8"), None),
         (

@@ -1,6 +1,6 @@
 """Check the text that users read for words that this project doesn't use: `python -m benchmarks.wording`.
 
-It reads string literals of the product, docstrings of commands and of what the Python reference lists, TOML files,
+It checks string literals of the product, docstrings of commands and of what the Python reference lists, TOML files,
 templates and hand-written pages. A string without a space is a key or a name.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("hardware", "generators", "reports", "hwcompat", "templates")
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md")
-MEASURED = ("docs/coverage/transformers-",)  # beside the pages under "Measured" in mkdocs.yml
+MEASURED = ("docs/coverage/transformers-",)  # In addition to the pages under "Measured" in mkdocs.yml.
 
 WORDS = (
     *("sealed", "nobody", "nowhere", "mend(?:s|ed|ing)?", "hands on|handed on", "comes? home", "stand-ins?"),
@@ -42,7 +42,7 @@ OTHER_MEANING: Mapping[str, Mapping[str, str]] = {
     "hardware/testing/model_test.py": {"loud weights": "what `loud_weights.py` makes"},
     "hardware/testing/suite_file.py": {"declared": _PLAN},
 }
-"""By file: words that mean something else there, and what."""
+"""Words with another meaning in a file, and that meaning, by file."""
 
 
 def python_texts(source: str, *, documented: bool = False) -> Iterator[tuple[int, str]]:

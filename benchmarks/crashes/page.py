@@ -1,4 +1,4 @@
-"""The page of what came of the bench: kinds of fault, how many, what was lost and what was gone on with."""
+"""The page of results: kinds of fault, their number, lost lines and resumed runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .result import Kept
 
 
 def page_text(found: Sequence[Kept], *, command: str) -> str:
-    """Markdown."""
+    """Return the page as Markdown."""
     dates = sorted({one.date for one in found}) or ["no day"]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "pytest"))
     head = _text("head").format(

@@ -1,4 +1,4 @@
-"""Keeps what sessions on a GPU found, and prints docs/CUDA.md from it."""
+"""Store the results of GPU sessions, and print docs/CUDA.md from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ random, and models tiny unless it says otherwise. Not ended when the last sessio
 
 @click.group()
 def main() -> None:
-    """Sessions on a GPU."""
+    """Store GPU sessions and make their page."""
 
 
 @main.command("keep")
@@ -44,7 +44,7 @@ def main() -> None:
 @click.option("--points", type=click.Path(path_type=Path, exists=True), help="Points of memory with estimates.")
 @click.option("--spoiled", help="Leave out cells with a message that says this, which was a fault of our own.")
 def keep_sessions(folders: tuple[Path, ...], points: Path | None, spoiled: str | None) -> None:
-    """Keep what unpacked sessions found. The last one's cells count; of what several have, the last result does."""
+    """Store the results of unpacked sessions. The last result of each cell counts."""
     found = gathered([folders[-1] / "evidence"])
     without = {one.cell_id for one in found.checks if spoiled and spoiled in one.error_message}
     checks = [one for one in found.checks if one.cell_id not in without and one.requested_target == "cuda"]
@@ -73,7 +73,7 @@ def keep_sessions(folders: tuple[Path, ...], points: Path | None, spoiled: str |
 
 
 def _packed(value: Any) -> str:
-    """Lists of objects with one object a line."""
+    """Return JSON of lists of objects with one object per line."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(json.dumps(one) for one in value) + "\n]"
     return json.dumps(value)
@@ -95,7 +95,7 @@ def _mutants(file: Path) -> list[dict[str, Any]]:
 
 
 def _lines(file: Path | None) -> list[dict[str, Any]]:
-    """The rows of a file of JSON, or of JSON lines."""
+    """Read the rows of a JSON or JSON lines file."""
     if file is None:
         return []
     text = file.read_text(encoding="utf-8")

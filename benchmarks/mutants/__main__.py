@@ -1,4 +1,4 @@
-"""`python -m benchmarks.mutants`: break the suites of every kind of model in ten ways, and see each break caught."""
+"""`python -m benchmarks.mutants`: break the suites of every kind of model in ten ways, and detect each break."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KINDS = (
     "videomae",
     "stable-diffusion",
 )
-"""One kind for each architecture and each trait, and one without attention; `--all` takes every recipe that ships."""
+"""One kind for each architecture and trait, and one without attention; `--all` uses every shipped recipe."""
 _SEED = 4
 
 
@@ -77,12 +77,12 @@ def main(
     run didn't pass every check.
     """
     started = time.monotonic()
-    # Both are read when torch is imported. Threads that spin while they wait stall whoever shares their cores.
+    # Both are read when torch is imported. Spinning threads slow down other processes on their cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with tempfile.TemporaryDirectory(prefix="hwcompat-mutants-") as name:
         folder = Path(name).resolve()
-        os.environ[CACHE_VARIABLE] = str(folder / "cache")  # empty: of recipes, too, only those that ship are known
+        os.environ[CACHE_VARIABLE] = str(folder / "cache")  # empty, so that only shipped recipes are known
         kinds = models or _kinds(all_kinds=all_kinds, draw=draw)
         rounds = plan_rounds(
             render_suites(kinds, device, folder / "suites"), operators or tuple(OPERATORS), seeds, clean

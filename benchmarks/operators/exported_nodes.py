@@ -1,7 +1,6 @@
-"""Nodes of the graphs that failing models become: with which dtypes and shapes a runtime meets an ONNX type.
+"""Dtypes and shapes of ONNX nodes in the graphs of failing models.
 
-Only the ONNX types that messages of failed checks name are kept, and of those the nodes that are named there, where
-any are.
+Only ONNX types in messages of failed checks are stored, and only the named nodes if the messages name nodes.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ _NODE = re.compile(r"\{ name: ([^,\s]+), type: ")
 
 
 def write_nodes(target: str, file: Path, recipes: Mapping[str, Recipe], made_on: str) -> None:
-    """Write the file anew, from the kept evidence of a target that gets ONNX files."""
+    """Write the file from the stored evidence of a target that uses ONNX files."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for model_type, names, refused in _wanted(target, file):
         if model_type not in recipes:
             continue
         try:
             nodes = list(_nodes(recipes[model_type], names, refused))
-        except Exception as error:  # what can't be exported here has no nodes
+        except Exception as error:  # Models that can't be exported here have no nodes.
             click.echo(f"{model_type}: {type(error).__name__}: {error}"[:200], err=True)
             continue
         for name, shown in nodes:
@@ -63,7 +62,7 @@ def _commonest(shown: Mapping[str, set[str]]) -> list[dict[str, Any]]:
 
 
 def _wanted(target: str, file: Path) -> Iterator[tuple[str, set[str], set[str]]]:
-    """Types whose failed checks name ONNX types, with those and the names of nodes."""
+    """Return model types whose failed checks name ONNX types, with these types and node names."""
     lines = [line for line in read_kept(file) if isinstance(line, CheckLine)]
     for name, checks in last_checks(lines, Target(name=target)).items():
         cell = Cell.parse(name)

@@ -1,6 +1,6 @@
-"""What our own runs showed of operators: those of models that pass, and those that messages of others name.
+"""Operators in our own runs: those of passing models, and those in messages of failing ones.
 
-Types that are held out are left out, so that no prediction is scored on its own evidence.
+Held-out types are omitted, so that no prediction is scored on its own evidence.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "webgpu": ("onnxruntime-web (webgpu)", "chromium (webgpu)", "torch", "transformers"),
     "webnn": ("onnxruntime-web (webnn)", "@sparticuz/chromium (webnn)", "torch", "transformers"),
 }
-"""What a target's runs depend on, as evidence names it."""
+"""The packages that a target's runs depend on, as in evidence."""
 
 TARGETS = tuple(_PACKAGES)
 _VARIANTS: Mapping[str, tuple[str, ...]] = {"openvino": ("", "CPU"), "webgpu": ("",), "webnn": ("",)}
-"""The variants that the runs were of; of a target that isn't here, all."""
+"""The variants of the runs; all variants if the target isn't listed."""
 
 
 def run_sections(
@@ -43,10 +43,11 @@ def run_sections(
     recipes: Mapping[str, Recipe],
     made_on: str,
 ) -> tuple[Section, Section]:
-    """Two sections from kept evidence in float32: of torch's operators, and of what the runtime itself called them.
+    """Return two sections from stored float32 evidence: with torch's operators, and with the runtime's names.
 
-    An operator runs where a model that passes every check with nothing on the host has it: in its recipe, or in what
-    the proof of execution counted. One that a failing model's message names, and no passing model has, is missing.
+    An operator runs if a model that passes every check without the host has it in its recipe or execution proof. It
+    is
+    missing if a failing model's message names it and no passing model has it.
     """
     lines = read_kept(file)
     runs = [line for line in lines if isinstance(line, RunLine)]
@@ -87,7 +88,7 @@ def run_sections(
 
 
 def write_graphs(file: Path, recipes: Mapping[str, Recipe], made_on: str) -> None:
-    """Count, over models that pass on qnn, in how many graphs what an operator of the recipe becomes isn't there."""
+    """Count the graphs of passing qnn models that lack the ONNX types of an operator in the recipe."""
     checks = [line for line in read_kept(file) if isinstance(line, CheckLine)]
     gone: Counter[str] = Counter()
     graphs: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Operators that Intel's GPUs have kernels for: torch's own, and torch-xpu-ops', which it is built with."""
+"""Operators with kernels for Intel GPUs, in torch and in torch-xpu-ops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ REPOSITORY = "https://github.com/intel/torch-xpu-ops"
 
 
 def xpu_section(checkout: Path, revision: str, made_on: str) -> Section:
-    """From `yaml/` and the fallbacks of a checkout of torch-xpu-ops at `revision` (`release/2.13 at 21172da`)."""
+    """Return the section from `yaml/` and the fallbacks of a checkout of torch-xpu-ops at `revision` (`release/2.13
+    at 21172da`)."""
     import yaml
 
     listed = yaml.safe_load((checkout / "yaml" / "xpu_functions.yaml").read_text(encoding="utf-8"))["supported"]
@@ -35,6 +36,6 @@ def xpu_section(checkout: Path, revision: str, made_on: str) -> Section:
 
 
 def _listed(template: str) -> list[str]:
-    """The names in the list of operators that fall back to the host whatever is set."""
+    """Return the operators that always fall back to the host."""
     body = template.partition("fallback_list = {")[2].partition("}")[0]
     return re.findall(r'"([\w.]+)"', body)

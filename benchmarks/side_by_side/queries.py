@@ -1,6 +1,6 @@
-"""Asking a folder of evidence one question in SQL, beside sqlite3 and pandas over the same lines.
+"""Compare an SQL query of a folder of evidence with sqlite3 and pandas on the same lines.
 
-The question: of each target, how many checks have which outcome. The evidence is made up, and proves nothing.
+The query counts checks by target and outcome. The evidence is synthetic and proves nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ print(json.dumps([taken, int(peak[1]) / 1024, said]))
 
 
 def measure(runs: int) -> Result:
-    """The question by each, in processes started anew, over folders of several sizes; the answers must agree."""
+    """Measure each in new processes on folders of several sizes; the answers must agree."""
     comparisons: list[Comparison] = []
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in _ASKERS}
     memory: dict[str, list[tuple[float, float]]] = {name: [] for name in _ASKERS}

@@ -97,10 +97,10 @@ def _raising(error: HwCompatError) -> click.Command:
     return click.Command("fuzz", callback=run)
 
 
-def refused_or(call: Callable[[], Any]) -> Any:
+def refused_or(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """What a call returns; None where it refused the input with an error for users, which is checked."""
     try:
-        return call()
+        return call(*arguments, **named)
     except HwCompatError as error:
         check_error(error)
         return None
@@ -134,7 +134,9 @@ class Broke(AssertionError):
     """A process went beyond its limits, or ended by itself."""
 
 
-def limited(call: Callable[[], Any], *, memory: int = MEMORY, seconds: float = DEADLINE_S) -> Any:
+def limited(
+    call: Callable[..., Any], *arguments: Any, memory: int = MEMORY, seconds: float = DEADLINE_S, **named: Any
+) -> Any:
     """What a call returns (None where it refuses), in a forked process that has little memory and time.
 
     Raises `Broke` where it takes more than that or dies, and `AssertionError` with the traceback of what it raised.
@@ -142,7 +144,7 @@ def limited(call: Callable[[], Any], *, memory: int = MEMORY, seconds: float = D
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
-        _in_child(call, memory, writer)
+        _in_child(functools.partial(call, *arguments, **named), memory, writer)
     os.close(writer)
     try:
         answer = b"".join(_read(reader, seconds))

@@ -1,4 +1,4 @@
-"""Fallbacks of ONNX Runtime in a browser: WebAssembly in the place of WebGPU, and logs that don't tell of it."""
+"""Fallbacks of ONNX Runtime in a browser: WebAssembly instead of WebGPU, and logs that don't show it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _around_each_pass(change: Callable[[Callable[[], tuple[Any, Any]], Path], tu
 
 
 def _through_the_host(file: Path) -> None:
-    """Send one product of a file through an operator that WebGPU's provider hasn't: sequences of one, reversed."""
+    """Pass one product of a file through an operator that the WebGPU provider lacks: a reversed sequence of one."""
     import numpy as np
     import onnx
 
