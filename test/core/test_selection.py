@@ -1,12 +1,10 @@
-"""Which target is taken, in the declared order, with each step's reason; and what is suggested instead."""
+"""`auto` takes the first target of the stated order that can run a model; poor cells get suggestions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-
-import pytest
 
 from generators.compatibility.rule_facts import Facts
 from generators.compatibility.rules import RuleSet, load_rules, predict
@@ -29,9 +27,8 @@ def taken(family, architecture="encoder-only", traits=(), here=(), memory=None) 
     return select(family, architecture, traits, "some-task", statuses, memory).target
 
 
-@pytest.mark.parametrize(
-    ("family", "architecture", "traits", "order"),
-    [
+def test_targets_are_taken_in_the_order_of_trait_architecture_or_family():
+    for family, architecture, traits, order in (
         ("text_generation", "decoder-only", (), "cuda rocm mps cpu"),
         ("embedding", "encoder-only", (), "cuda rocm mps cpu"),
         ("vision", "vision", (), "cuda rocm mps openvino:NPU qnn cpu"),
@@ -40,16 +37,9 @@ def taken(family, architecture="encoder-only", traits=(), here=(), memory=None) 
         ("text_generation", "decoder-only", ("mixture-of-experts",), "cuda rocm cpu"),
         ("text_generation", "decoder-only", ("state-space",), "cuda rocm cpu"),
         ("multimodal", "multimodal", (), "cuda cpu"),
-    ],
-)
-def test_targets_are_taken_in_the_declared_order(family, architecture, traits, order):
-    names = order.split()
-    for i, best in enumerate(names):
-        assert taken(family, architecture, traits, here=names[i:]) == best
-
-
-def test_a_trait_goes_before_an_architecture_and_that_before_a_family():
-    assert taken("text_generation", "decoder-only", here=["mps"]) == "mps"
+    ):
+        names = order.split()
+        assert [taken(family, architecture, traits, here=names[i:]) for i in range(len(names))] == names
     assert taken("text_generation", "decoder-only", ("mixture-of-experts",), here=["mps"]) == "cpu"
     assert taken("multimodal", "speech", here=["rocm"]) == "rocm"
     assert taken("other", "time-series", here=["xpu"]) == "xpu"
@@ -91,36 +81,30 @@ def test_every_step_is_recorded_with_its_reason():
     assert selection.to_dict()["steps"][2]["result"] == "taken"
 
 
-def test_cpu_is_the_end_even_where_it_is_too_small_or_not_listed():
-    small = select("vision", "vision", (), "x", [status("cuda", memory=GIB), status("cpu", memory=GIB)], 4 * GIB)
+def test_memory_decides_between_devices_and_cpu_is_the_last_resort():
+    def chosen(*statuses: TargetStatus, memory: int | None = 4 * GIB):
+        return select("vision", "vision", (), "x", list(statuses), memory)
+
+    small = chosen(status("cuda", memory=GIB), status("cpu", memory=GIB))
     assert small.target == "cpu"
     assert "4 GiB needed, 1 GiB there" in small.steps[-1].reason
-    nothing = select("vision", "vision", (), "x", [], None)
+    nothing = chosen(memory=None)
     assert nothing.target == "cpu"
     assert [step.result for step in nothing.steps].count(StepResult.TAKEN) == 1
+    two = (status("cuda:0", memory=GIB), status("cuda:1", memory=80 * GIB), status("cpu"))
+    assert chosen(*two).target == "cuda:1"
+    unknown = chosen(status("cuda", memory=None))
+    assert unknown.target == "cuda"
+    assert "isn't known" in unknown.steps[-1].reason
 
 
-def test_a_second_device_with_more_memory_is_tried():
-    statuses = [status("cuda:0", memory=GIB), status("cuda:1", memory=80 * GIB), status("cpu")]
-    assert select("vision", "vision", (), "x", statuses, 4 * GIB).target == "cuda:1"
-
-
-def test_unknown_memory_is_said_and_not_taken_for_enough_or_too_little():
-    selection = select("vision", "vision", (), "x", [status("cuda", memory=None)], 4 * GIB)
-    assert selection.target == "cuda"
-    assert "isn't known" in selection.steps[-1].reason
-
-
-@pytest.mark.parametrize("name", ["", "CPU", "Intel(R) Xeon(R) Processor"])
-def test_openvino_on_the_cpu_is_not_preferred_to_cpu(name):
-    selection = select("vision", "vision", (), "x", [status("openvino", name=name), status("cpu")], None)
-    assert selection.target == "cpu"
-    assert any(step.result is StepResult.NOT_PREFERRED for step in selection.steps)
-
-
-@pytest.mark.parametrize("target", ["openvino:GPU", "openvino:NPU", "openvino:GPU.1"])
-def test_openvino_with_a_device_of_its_own_is_taken(target):
-    assert taken("vision", "vision", here=[target]) == target
+def test_openvino_is_taken_with_a_device_of_its_own_and_not_on_the_cpu():
+    for name in ("", "CPU", "Intel(R) Xeon(R) Processor"):
+        selection = select("vision", "vision", (), "x", [status("openvino", name=name), status("cpu")], None)
+        assert selection.target == "cpu", name
+        assert any(step.result is StepResult.NOT_PREFERRED for step in selection.steps)
+    for target in ("openvino:GPU", "openvino:NPU", "openvino:GPU.1"):
+        assert taken("vision", "vision", here=[target]) == target
 
 
 def model(name: str, family: str = "multimodal", architecture: str = "multimodal", **changes):
@@ -128,33 +112,29 @@ def model(name: str, family: str = "multimodal", architecture: str = "multimodal
     return SimpleNamespace(**{**values, "parameters": 100, "operators": ("aten.mm",), **changes})
 
 
-def clip_on(facts: Facts, rules: RuleSet) -> Callable[[Target], Verdict]:
-    return lambda target: predict(Cell(model="clip", task="some", target=target), facts, rules)
+CLIP = Facts(model_type="clip", family="multimodal", architecture="multimodal", precision="float32")
+
+
+def predicted_for(model: str, facts: Facts, rules: RuleSet) -> Callable[[Target], Verdict]:
+    return lambda target: predict(Cell(model=model, task="some", target=target), facts, rules)
 
 
 def test_an_incompatible_pair_suggests_hardware_best_first():
-    facts = Facts(model_type="clip", family="multimodal", architecture="multimodal", precision="float32")
     rules = load_rules()
-    present = predict(Cell.parse("clip/some/webgpu/float32"), facts, rules)
+    present = predict(Cell.parse("clip/some/webgpu/float32"), CLIP, rules)
     assert present.level is Level.UNSUPPORTED
-    suggestion = suggest(present, facts, rules, clip_on(facts, rules))
+    suggestion = suggest(present, CLIP, rules, predicted_for("clip", CLIP, rules))
     assert suggestion.hardware[0].cell == "clip/some/cuda/float32"
     assert suggestion.hardware[0].rule_ids
     assert all(verdict.level.is_supported for verdict in suggestion.hardware)
     assert suggestion.models == ()
     assert any("multimodal" in reason for reason in suggestion.reasons)
-
-
-def test_other_hardware_is_asked_with_facts_of_its_own():
-    facts = Facts(model_type="clip", family="multimodal", architecture="multimodal", precision="float32")
-    rules = load_rules()
-    present = predict(Cell.parse("clip/some/webgpu/float32"), facts, rules)
     lacking = Facts(precision="float32", operators=("aten.mm",), traced="no")
 
-    def predicted(target: Target):
-        return clip_on(lacking if target.name == "qnn" else facts, rules)(target)
+    def with_facts_of_its_own(target: Target):
+        return predicted_for("clip", lacking if target.name == "qnn" else CLIP, rules)(target)
 
-    suggestion = suggest(present, facts, rules, predicted, limit=20)
+    suggestion = suggest(present, CLIP, rules, with_facts_of_its_own, limit=20)
     assert {Cell.parse(one.cell).target.name for one in suggestion.hardware}.isdisjoint({"qnn", "webgpu"})
 
 
@@ -177,9 +157,9 @@ def test_models_suggested_are_rated_better_and_those_of_the_same_kind_come_first
         model("vit", family="vision", parameters=5),
         model("clip", parameters=1),
     ]
-    suggestion = suggest(present, facts, rules, clip_on(facts, rules), models)
+    suggestion = suggest(present, facts, rules, predicted_for("clip", facts, rules), models)
     assert [verdict.cell.split("/")[0] for verdict in suggestion.models] == ["small", "smallest", "another"]
-    assert len(suggest(present, facts, rules, clip_on(facts, rules), models, limit=1).models) == 1
+    assert len(suggest(present, facts, rules, predicted_for("clip", facts, rules), models, limit=1).models) == 1
 
 
 def test_a_measured_failure_is_answered_though_a_rule_had_predicted_better():
@@ -188,8 +168,6 @@ def test_a_measured_failure_is_answered_though_a_rule_had_predicted_better():
         cell="vit/some/mps/float32", level=Level.UNSUPPORTED, basis=Basis.MEASURED, evidence_ids=("r/c/builds",)
     )
     rules = load_rules()
-    suggestion = suggest(
-        failed, facts, rules, lambda target: predict(Cell(model="vit", task="some", target=target), facts, rules)
-    )
+    suggestion = suggest(failed, facts, rules, predicted_for("vit", facts, rules))
     assert suggestion.hardware
     assert all("/mps/" not in verdict.cell for verdict in suggestion.hardware)

@@ -1,11 +1,9 @@
-"""What is printed when a run is over: each fact once, and how many cells work."""
+"""The table after a run has each fact once, and says how many cells work."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-
-import pytest
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from reports.run_table import run_text
@@ -24,8 +22,8 @@ def cell(name: str, level: Level, *conditions: str) -> SimpleNamespace:
     profile = SimpleNamespace(
         recipe=SimpleNamespace(subject="tiny", parameters=1000), stands_in_for="", missing="", note="", folder=None
     )
-    sealed = Verdict(cell=id_, level=Level.UNKNOWN, basis=Basis.PREDICTED)
-    planned = SimpleNamespace(cell=SimpleNamespace(id=id_), profile=profile, verdict=sealed, selection=None)
+    predicted = Verdict(cell=id_, level=Level.UNKNOWN, basis=Basis.PREDICTED)
+    planned = SimpleNamespace(cell=SimpleNamespace(id=id_), profile=profile, verdict=predicted, selection=None)
     written = SimpleNamespace(planned=planned, path=Path(f"test_{name}.py"))
     return SimpleNamespace(written=written, verdict=verdict, checks=(), lines=(), taken_from="")
 
@@ -34,18 +32,19 @@ def said(*cells: SimpleNamespace) -> str:
     return " ".join(run_text(SimpleNamespace(cells=cells, evidence=()), Path("r.md")).split())
 
 
-def test_a_caveat_is_said_once():
+def test_a_caveat_is_printed_once():
     text = said(cell("bert", Level.MEDIUM, TINY, "static shapes", "on a software adapter"))
     assert "Reason passes, but only: static shapes; on a software adapter Condition tiny" in text
     assert text.count("static shapes") == text.count("software adapter") == text.count(TINY) == 1
 
 
-@pytest.mark.parametrize("last", [Level.MEDIUM, Level.HIGH])
-def test_of_many_cells_what_all_share_is_said_once_below(last):
+def test_a_caveat_that_all_of_many_cells_share_is_printed_once_below():
     some = [cell(f"m{i}", Level.MEDIUM, TINY, "static shapes") for i in range(5)]
-    caps = ("static shapes",) if last is Level.MEDIUM else ()
-    text = said(*some, cell("last", last, TINY, *caps))
-    assert text.count(TINY) == 1
-    assert f"Condition {TINY} (all cells)" in text
-    counted = "6 work under conditions" if caps else "1 works, 5 work under conditions"
-    assert f"Verdicts 6 cells: {counted}" in text
+    for last, caps, counted in (
+        (Level.MEDIUM, ("static shapes",), "6 work under conditions"),
+        (Level.HIGH, (), "1 works, 5 work under conditions"),
+    ):
+        text = said(*some, cell("last", last, TINY, *caps))
+        assert text.count(TINY) == 1
+        assert f"Condition {TINY} (all cells)" in text
+        assert f"Verdicts 6 cells: {counted}" in text
