@@ -1,33 +1,31 @@
-"""The page of the matrix: what each level rests on is there, packed small; both front doors make the same page."""
+"""The page of the matrix shows what each level rests on, and runs no text of a reason or a name."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
-
-import pytest
 
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.compatibility.vocabulary import vocabulary
-from hardware.command_line import open_door
 from reports.html.matrix_html import matrix_html
 
 HOSTILE = "</script><script>document.title='owned'</script> <!-- \"'& \u2028\u2029\x9b\u202e"
 CHECKS = ("builds", "matches_reference", "honours_mask", "save_reload", "backward", "runs_natively")
 
 
-def said(words: str) -> tuple[Reason, ...]:
+def because(words: str) -> tuple[Reason, ...]:
     """Words as a reason that wasn't flattened."""
     return (Reason("text", (("text", words),)),)
 
 
 def measured(cell: str, level: Level = Level.HIGH, basis: Basis = Basis.MEASURED, **changes: object) -> Verdict:
-    values = {"evidence_ids": tuple(f"r1/{cell}/{check}" for check in CHECKS), "reasons": said("all checks passed")}
+    values = {
+        "evidence_ids": tuple(f"r1/{cell}/{check}" for check in CHECKS),
+        "reasons": because("all checks passed"),
+    }
     return Verdict(cell=cell, level=level, basis=basis, **{**values, **changes})
 
 
@@ -51,7 +49,7 @@ def detail(data: dict, table: str, row: str, target: str) -> dict[str, list[str]
 
 
 def test_a_cell_opens_to_reasons_conditions_rules_and_evidence():
-    text = page_text(measured("bert/fill-mask/cuda/float32", conditions=said("tiny: operators and numerics")))
+    text = page_text(measured("bert/fill-mask/cuda/float32", conditions=because("tiny: operators and numerics")))
     data = data_of(text)
     assert detail(data, "models", "bert/fill-mask/float32", "cuda") == {
         "Why": ["all checks passed"],
@@ -81,36 +79,34 @@ def test_a_family_shows_its_counts_and_the_size_that_it_has():
     assert shown["Evidence"] == ["run r1: 30 checks"]
 
 
-def test_stale_evidence_is_marked_and_counted():
+def test_expired_and_unknown_cells_are_marked():
     expired = measured("bert/fill-mask/cuda/float32", basis=Basis.EXPIRED)
     text = page_text(expired, measured("bert/fill-mask/cpu/float32"))
     assert "<b>Stale:</b> 1 cell\n" in text
     assert '<td class="high expired"><button>high<i> expired</i></button>' in text
-    assert "Stale" not in page_text(measured("bert/fill-mask/cpu/float32"))
-
-
-def test_unknown_rests_on_nothing_and_says_why():
-    text = page_text(measured("bert/fill-mask/cuda/float32"))
     assert '<td class="unknown "><button>unknown</button>' in text
     assert int(re.search(r"<b>(\d+)</b> unknown", text)[1]) > 0
     assert detail(data_of(text), "models", "bert/fill-mask/float32", "qnn")["Why"] == ["no rule covers bert on qnn"]
+    assert "Stale" not in page_text(measured("bert/fill-mask/cpu/float32"))
+    nothing = page_text()
+    for words in ("2026-01-02 00:00:00 UTC", "torch <b>2.13.0+cpu</b>", "No model has a verdict yet."):
+        assert words in nothing
 
 
-def test_when_and_with_which_versions_it_was_made_is_on_the_page():
-    text = page_text()
-    assert "2026-01-02 00:00:00 UTC" in text
-    assert "torch <b>2.13.0+cpu</b>" in text
-    assert "No model has a verdict yet." in text
-
-
-def test_nothing_is_styled_where_the_pages_policy_forbids_it():
+def test_styles_and_links_are_those_that_the_pages_policy_allows():
     text = page_text(measured("bert/fill-mask/cuda/float32"), measured("vit/fill-mask/cuda/float32", Level.LOW))
     assert "style-src 'sha256-" in text
-    assert not re.findall(r'<[^>]* style="[^"]*"', text), "browsers ignore it, and bars have no parts"
+    assert not re.findall(r'<[^>]* style="[^"]*"', text)  # browsers would ignore it
+    links = re.findall(r'href="([^"]*)"', text)
+    assert all(link.startswith(("#", "https://", "http://")) for link in links)
+    unknown = measured("bert/fill-mask/cuda/float32", basis=Basis.PREDICTED, rule_ids=("plug_in.rule",))
+    assert "plug_in.rule</th><td>–</td><td>This rule is not among the rules here." in page_text(unknown)
 
 
 def test_hostile_reasons_stay_data():
-    text = page_text(measured("bert/fill-mask/cuda/float32", reasons=said(HOSTILE), conditions=said(f"={HOSTILE}")))
+    text = page_text(
+        measured("bert/fill-mask/cuda/float32", reasons=because(HOSTILE), conditions=because(f"={HOSTILE}"))
+    )
     scripts: list[str] = []
 
     class Scripts(HTMLParser):
@@ -125,22 +121,10 @@ def test_hostile_reasons_stay_data():
     assert shown == "</script><script>document.title='owned'</script> <!-- \"'& \\x9b\\u202e"
 
 
-def test_a_rule_that_is_not_known_here_is_named_without_a_source():
-    verdict = measured("bert/fill-mask/cuda/float32", basis=Basis.PREDICTED, rule_ids=("plug_in.rule",))
-    text = page_text(verdict)
-    assert "plug_in.rule</th><td>–</td><td>This rule is not among the rules here." in text
-
-
-def test_only_web_sources_become_links():
-    text = page_text(measured("bert/fill-mask/cuda/float32"))
-    links = re.findall(r'href="([^"]*)"', text)
-    assert all(link.startswith(("#", "https://", "http://")) for link in links)
-
-
 def test_five_hundred_models_stay_small_and_lose_nothing():
     targets = (*vocabulary().hardware_types, "simulated")
     verdicts = [
-        measured(f"model-{i}/fill-mask/{target}/float32", reasons=said(f"{i} on {target}"))
+        measured(f"model-{i}/fill-mask/{target}/float32", reasons=because(f"{i} on {target}"))
         for i in range(500)
         for target in targets
     ]
@@ -151,41 +135,6 @@ def test_five_hundred_models_stay_small_and_lose_nothing():
     assert len(data["targets"]) == 11
     assert detail(data, "models", "model-499/fill-mask/float32", "mps")["Why"] == ["499 on mps"]
     assert text.count('<tr><th scope="row"><b>model-') == 500
-
-
-@pytest.mark.parametrize(("by", "tables"), [("family", ["families"]), ("model", ["models"]), (None, None)])
-def test_one_view_can_be_had_alone(tmp_path, monkeypatch, capsys, by, tables):
-    monkeypatch.chdir(tmp_path)
-    door = importlib.import_module("run_test_generation")
-    arguments = ["--hardware-compatibility", "--format", "html", *(["--by", by] if by else [])]
-    assert open_door(door.main, arguments, program="x") == 0
-    shown = capsys.readouterr().out
-    assert re.findall(r'<table class="matrix" id="(\w+)">', shown) == (
-        tables or ["families", "architectures", "models"]
-    )
-    if tables is None:
-        assert "No machine has evidence yet: nothing was run." in shown
-
-
-def test_both_front_doors_make_the_same_page(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    root = Path(__file__).resolve().parents[2]
-    spec = importlib.util.spec_from_file_location("reporter_for_pages", root / "hardware_compatibility_reporter.py")
-    reporter = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(__import__("sys").modules, "reporter_for_pages", reporter)
-    spec.loader.exec_module(reporter)
-    door = importlib.import_module("run_test_generation")
-    assert open_door(door.main, ["--hardware-compatibility", "--format", "html"], program="x") == 0
-    first = capsys.readouterr().out
-    assert reporter.main(["--matrix", "--format", "html"]) == 0
-    second = capsys.readouterr().out
-    moments = r"\d{4}-\d\d-\d\d[T ][\d:.]+(\+00:00)?"
-    assert re.sub(moments, "", first) == re.sub(moments, "", second)
-    assert reporter.main(["--collect-all", "--matrix", "--format", "html"]) == 0
-    whole = capsys.readouterr().out
-    assert whole.count("<!DOCTYPE html>") == 1
-    assert 'id="matrix-data"' in whole
-    assert 'id="components"' in whole
 
 
 def test_accelerators_and_machines_are_tables_whose_names_are_text():
