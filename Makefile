@@ -1,7 +1,9 @@
 # Two commands are all that there is to know:
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
-#   make test                            all tests but the few that take long
-#   make test-extended                   those: more ways in which a cluster, a lab machine and ranks fail
+#   make test                            tests of this checkout, in less than ten minutes on two cores
+#   make test-core                       the fast ones, in less than a minute: run them while you work
+#   make test-all                        the rest: devices, browsers, clusters, hostile input
+#   make test-extended                   before a release: more ways in which a cluster, a lab machine and ranks fail
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
@@ -28,7 +30,7 @@ VERSIONS ?= 5.23.0 4.57.6
 PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
 
-.PHONY: help run test test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
+.PHONY: help run test test-core test-all test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
@@ -46,12 +48,20 @@ run: $(VENV)/.ready
 	@$(OWN) run_test_generation.py --model "$$MODEL" --device "$$DEVICE" --run $(ARGS)
 endif
 
-test: $(VENV)/.ready-dev bundle-environment
-	$(OWN) -m pytest test -n 2 --dist loadfile -m "not extended" $(ARGS)
+PYTEST := $(OWN) -m pytest -n 2 --dist loadfile
+test: $(VENV)/.ready-dev
+	$(PYTEST) test/core test/unit test/meta test/recorded -m "not extended" $(ARGS)
+
+test-core: $(VENV)/.ready-dev
+	$(PYTEST) test/core $(ARGS)
+
+# What neither of these runs: whole commands on real devices, browsers, clusters, and hostile input.
+test-all: $(VENV)/.ready-dev bundle-environment
+	$(PYTEST) test/device test/browser test/fuzz test/gpu -m "not extended" $(ARGS)
 
 # What takes long and is asked before a release: more ways in which a cluster, a lab machine, ranks and browsers fail.
 test-extended: $(VENV)/.ready-dev
-	$(OWN) -m pytest test -n 2 --dist loadfile -m extended $(ARGS)
+	$(PYTEST) test -m extended $(ARGS)
 
 # Models on this machine's GPU; ARGS="--backend cuda" asks one target alone. Skipped by name where there is none.
 ifdef PYTHON
@@ -66,7 +76,7 @@ endif
 gpu-session:
 	"$(or $(PYTHON),python3)" -m benchmarks.gpu_session $(ARGS)
 
-# Hostile and broken input of every kind (docs/SECURITY.md): so many in all; `make test` tries over 5,000.
+# Hostile and broken input of every kind (docs/SECURITY.md): so many in all; `make test-all` tries over 5,000.
 FUZZ_EXAMPLES ?= 50000
 fuzz: $(VENV)/.ready-dev
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(OWN) -m pytest test/fuzz -n 2 --dist loadfile $(ARGS)

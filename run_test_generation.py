@@ -51,7 +51,7 @@ from reports.suites_text import cells_text, compared_text, explained_text, publi
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
     from generators.project.project_plan import ProjectRun
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
 
 
 @click.command(

@@ -19,7 +19,7 @@ from generators.compatibility.rules import RuleSet, load_rules, predict
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.recipe_store import load_recipe
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.evidence.kept_evidence import kept_file
 from hardware.evidence.record import RunLine
 from hardware.evidence.store import Evidence

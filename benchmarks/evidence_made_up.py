@@ -21,7 +21,7 @@ from generators.compatibility.judge import required_checks
 from generators.compatibility.vocabulary import vocabulary
 from generators.models.recipe_store import stored_recipes
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.versions import versions_of
 from hardware.target import Target

@@ -20,7 +20,7 @@ from generators.compatibility.prediction_scores import Scored, by_family, score
 from generators.compatibility.rule_facts import facts_here
 from generators.compatibility.rules import load_rules, predict
 from generators.models.recipe_store import load_recipe
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.evidence.store import Evidence
 from reports.explain_command import chain_text
 

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from hardware.backends.factory import get_backend
-from hardware.detect import detect
+from hardware.detection import detect
 from hwcompat.plugins.placement.adapter import HardwareAdapter
 
 

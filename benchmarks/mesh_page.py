@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.recording import ReplayedMachine
 from hwcompat.plugins.placement.mesh.axes import Split
 from hwcompat.plugins.placement.mesh.mesh_case import CHECKS

@@ -26,7 +26,7 @@ import click
 
 from benchmarks.evidence_made_up import write_rows
 from benchmarks.side_by_side.processes import ROOT, in_turns, wall_time
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.files import CACHE_VARIABLE
 from hardware.software import package_versions
 from reports.text import markdown_table

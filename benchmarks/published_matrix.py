@@ -19,7 +19,7 @@ from generators.compatibility.matrix import Matrix, current_matrix
 from generators.compatibility.verdict import Basis, Level
 from generators.compatibility.verdict_cache import judged_in
 from hardware.basic_detection import inventory_here
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.evidence.record import to_dict
 from hardware.evidence.versions import versions_of
 from reports.html.matrix_html import matrix_html

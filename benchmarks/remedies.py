@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from hardware.cell import Cell
-from hardware.detect import detect, targets
+from hardware.detection import detect, targets
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import lines_by_cell, read_folder

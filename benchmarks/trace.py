@@ -22,7 +22,7 @@ ROOMS = ("hardware", "generators", "reports", "hwcompat")
 DEFAULT = ("--model", "bert", "--device", "cpu", "--run")
 CALLS = {
     "lines parsed": ("hardware/evidence/store.py", "read_line"),
-    "detections": ("hardware/detect.py", "detect"),
+    "detections": ("hardware/detection.py", "detect"),
     "judgements": ("generators/compatibility/judge.py", "judge"),
 }
 

@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.recording import ReplayedMachine
 from hwcompat.plugins.placement.adapter import HardwareAdapter
 from hwcompat.plugins.placement.place import place

@@ -20,12 +20,12 @@ NNCF of what it compresses. Both do without this package where it isn't there. T
 heeded by other programs too."""
 
 _WHERE = {
-    "HardwareInfo": "detect",
-    "Inventory": "detect",
-    "ProbeResult": "detect",
-    "detect": "detect",
-    "probe": "detect",
-    "targets": "detect",
+    "HardwareInfo": "detection",
+    "Inventory": "detection",
+    "ProbeResult": "detection",
+    "detect": "detection",
+    "probe": "detection",
+    "targets": "detection",
     "TargetStatus": "expected_targets",
     "Cell": "cell",
     "Target": "target",

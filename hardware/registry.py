@@ -68,7 +68,7 @@ class Registry(Generic[T]):
         kind: type[Any],
         noun: str,
         first: Sequence[str] = (),
-        besides: frozenset[str] = frozenset({"base"}),
+        besides: frozenset[str] = frozenset(),
         check: Callable[[Any], None] | None = None,
     ) -> None:
         self.group = group

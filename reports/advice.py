@@ -26,7 +26,7 @@ from .finding import Finding, Remedy
 
 if TYPE_CHECKING:
     from generators.compatibility.selection import Suggestion
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
 
 # A file of advice: what helps for a `cause`, `first` anywhere, for a `target`, in `general`. An entry is a text, or
 # a table: what to `do`, its `cost`, and `unless` for targets where it is none. `device_in_question` adds what

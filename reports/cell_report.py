@@ -18,7 +18,7 @@ from hardware.evidence.store import lines_by_cell
 from .reason_text import reason_text
 
 if TYPE_CHECKING:
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
     from hardware.evidence.latest import Latest
 
 

@@ -11,7 +11,7 @@ import click
 from generators.compatibility.verdict import Level, is_final
 from hardware.cell import GRAPH_TASK, MODULE_TASK
 from hardware.command_line import note
-from hardware.detect import targets
+from hardware.detection import targets
 from hardware.errors import ModelError
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.store import Evidence, read_folder

@@ -9,7 +9,7 @@ from generators.options import Options
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.command_line import terminal_width
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import NothingMatched, UsageError, echo
 from hardware.evidence.store import Evidence
 from hardware.evidence.versions import library_versions, relevant_versions, versions_of

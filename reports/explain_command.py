@@ -27,7 +27,7 @@ from hardware.plain_text import WIDTH, json_text, labelled, printable
 from .reason_text import reason_text, texts, with_texts
 
 if TYPE_CHECKING:
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
 
 
 def report_explanation(asked: Options, text: str) -> int:

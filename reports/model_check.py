@@ -23,7 +23,7 @@ from generators.models.recipe_store import Refusal, load_recipe, refusal_of, sto
 from generators.recipes.on_demand import check_checkpoint, derive_given
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell, model_of_weights
-from hardware.detect import targets
+from hardware.detection import targets
 from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelRefused
 from hardware.plain_text import one_line
 from hardware.target import Target
@@ -35,7 +35,7 @@ from .finding import ANY_TARGET, Finding, worst_first
 from .reason_text import FAULT_WORDS, explained, reason_text, texts
 
 if TYPE_CHECKING:
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
     from hardware.evidence.latest import Latest
     from hardware.evidence.record import CheckLine
     from hardware.expected_targets import TargetStatus

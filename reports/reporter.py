@@ -34,7 +34,7 @@ from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
 
 if TYPE_CHECKING:
     from generators.compatibility.matrix import Matrix
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
     from hardware.evidence.record import CheckLine
 
 _UNASKED = {
@@ -84,7 +84,7 @@ class HardwareCompatibilityReporter:
     def inventory(self) -> HardwareInfo:
         """This machine's inventory: the one that was passed, or detected once."""
         if self._inventory is None:
-            from hardware.detect import detect
+            from hardware.detection import detect
 
             self._inventory = detect()
         return self._inventory
@@ -287,7 +287,7 @@ class HardwareCompatibilityReporter:
 
         `timeout_s` is for one target. `command` replaces the probe in tests.
         """
-        from hardware.detect import targets
+        from hardware.detection import targets
 
         self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s, command=command)
         for result in self.stack:

@@ -40,7 +40,7 @@ from .source_places import suite_places
 
 if TYPE_CHECKING:
     from generators.project.project_plan import ProjectRun
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
 
 
 def run_suites(

@@ -22,7 +22,7 @@ _LOG_TAIL = 4_000
 _PROBE = (
     "import dataclasses, json, sys\n"
     "from hardware.backends.factory import get_backend\n"
-    "from hardware.detect import probe\n"
+    "from hardware.detection import probe\n"
     "result = dataclasses.asdict(probe(sys.argv[1]))\n"
     f"print({_MARK!r} + json.dumps(result), flush=True)\n"
     "if result['ok']:\n"  # last, so that a driver that can't name its device doesn't cost the answer

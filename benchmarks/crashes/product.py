@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.store import Evidence, read_folder
 from reports.reporter import HardwareCompatibilityReporter

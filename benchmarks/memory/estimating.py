@@ -88,7 +88,7 @@ def with_estimates(points: list[Point]) -> Iterator[Point]:
 
 
 def _versions() -> dict[str, Any]:
-    from hardware.detect import detect
+    from hardware.detection import detect
 
     found = versions_of(detect())
     names = ("torch", "transformers", "diffusers")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.software import package_versions
 
 from .page import IMAGES, page, pictures, read_scripts

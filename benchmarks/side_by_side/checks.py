@@ -28,7 +28,7 @@ import pytest
 from generators.models.recipe_store import stored_recipes
 from generators.suites.render import render
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.record import Outcome, RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, Origin, Outcome, RunLine
 from hardware.evidence.store import Evidence, lines_by_cell

@@ -16,7 +16,7 @@ from generators.models.recipe import Recipe
 from generators.models.recipe_store import load_recipe
 from hardware.backends.factory import backend_class, known_targets
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, ModelError
 from hardware.evidence.latest import Latest, worst_of_runs
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Subject

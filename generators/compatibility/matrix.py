@@ -14,7 +14,7 @@ from generators.models.classifier import Classification
 from generators.models.recipe import Recipe
 from generators.models.recipe_store import load_recipe, stored_recipes
 from hardware.cell import Cell, label_of
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import Target
 

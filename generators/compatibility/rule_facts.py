@@ -14,7 +14,7 @@ from generators.models.priority import openvino_exporters
 from generators.models.recipe import Recipe
 from hardware.backends.factory import declarations_of
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.evidence.versions import versions_of
 from hardware.target import Target
 

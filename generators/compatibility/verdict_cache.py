@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from generators.models.recipe import DERIVED
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, OutputError
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.modeling_files import modeling_stamp

@@ -16,7 +16,7 @@ from ..plain_text import columns, folded, printable
 from .hardware_remedies import HardwareRemedy, remedies_for
 
 if TYPE_CHECKING:
-    from ..detect import HardwareInfo, ProbeResult
+    from ..detection import HardwareInfo, ProbeResult
     from ..expected_targets import TargetStatus
 
 SCHEMA_VERSION = 1

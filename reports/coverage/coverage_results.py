@@ -18,7 +18,7 @@ from generators.models.recipe import Recipe
 from generators.models.recipe_store import Refusal, refusals, stored_recipes
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.evidence.latest import read_latest, severity
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.store import Evidence

@@ -123,7 +123,7 @@ def test_an_assumed_cell_names_its_rule_and_the_rules_source(browse: Browse):
     document = browse(matrix_page(), "#bert/fill-mask/openvino/float32")
     dialog = document.partition("<dialog")[2].partition("</dialog>")[0]
     assert '<a href="#rule-prior.embedding.medium">' in dialog
-    assert "docs/ARCHITECTURE.md#declared-priors" in dialog
+    assert "docs/DECISIONS.md#declared-priors" in dialog
 
 
 def test_a_link_opens_the_same_view_and_the_same_cell(browse: Browse):

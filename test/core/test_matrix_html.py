@@ -59,7 +59,7 @@ def test_a_cell_opens_to_reasons_conditions_rules_and_evidence():
     assumed = detail(data, "models", "bert/fill-mask/float32", "openvino")
     assert assumed["Rules"] == ["prior.embedding.medium"]
     assert 'id="rule-prior.embedding.medium"' in text
-    assert "docs/ARCHITECTURE.md#declared-priors" in text
+    assert "docs/DECISIONS.md#declared-priors" in text
 
 
 def test_a_family_shows_its_counts_and_the_size_that_it_has():

@@ -10,7 +10,7 @@ from command_line import CommandLine
 
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Level, Reason
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from hypothesis import strategies as st
 
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.inventory.system.main_memory import read_memory
 from hardware.inventory.system.processor import read_cpu
 from hardware.inventory.system.storage import read_storage

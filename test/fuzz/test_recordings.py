@@ -16,7 +16,7 @@ from readers import check_json, check_markdown, check_terminal
 from rich.console import Console
 from watched import Sentinel, Surroundings, limited, refused_or
 
-from hardware.detect import detect, targets
+from hardware.detection import detect, targets
 from hardware.doctor.hardware_diagnosis import diagnose_machine, diagnosis_text
 from hardware.doctor.hardware_remedies import kinds_of
 from hardware.hardware_commands import as_json

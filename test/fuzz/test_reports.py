@@ -29,7 +29,7 @@ from generators.compatibility.matrix import build_matrix
 from generators.compatibility.prediction_scores import score
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict_cache import judged_of
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import Evidence, read_folder
 from hardware.recording import ReplayedMachine

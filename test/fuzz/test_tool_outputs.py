@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 from hypothesis import strategies as st
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.inventory.vendors import registered_vendors
 from hardware.inventory.vendors.vendor import AcceleratorBackend, NoSuchIndex
 from hardware.inventory_text import FORMATS, list_text

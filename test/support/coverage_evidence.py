@@ -12,7 +12,7 @@ from generators.compatibility.judge import required_checks
 from generators.models.catalog import load_catalog
 from generators.models.recipe_store import Obstacle, Refusal, stored_recipes
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter

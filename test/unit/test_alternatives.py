@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.detect import detect
+from hardware.detection import detect
 from reports.advice import with_alternatives
 from reports.finding import Finding, Severity
 

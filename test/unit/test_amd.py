@@ -33,7 +33,7 @@ def with_stub(stub_folder: Path) -> Run:
 
 DETECT = """
 import json
-from hardware.detect import detect, targets
+from hardware.detection import detect, targets
 from dataclasses import asdict
 found = detect()
 print(json.dumps({**found.to_dict(), "targets": {one.target: asdict(one) for one in targets(found)}}))

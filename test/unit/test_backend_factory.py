@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from hardware.backends._device_info import OWN, settings_for
 from hardware.backends.base import Unsupported
-from hardware.backends.device_info import OWN, settings_for
 from hardware.backends.factory import (
     BackendFactory,
     BackendType,

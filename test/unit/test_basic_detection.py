@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from hardware import basic_detection
 from hardware.basic_detection import detect_somehow
-from hardware.detect import targets
+from hardware.detection import targets
 from hardware.process import Ended
 from run_test_generation import main
 

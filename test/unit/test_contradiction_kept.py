@@ -10,7 +10,7 @@ from made_runs import BERT, GPT2, a_run, lines_of
 from benchmarks.calibration import kept_places
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Level
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.compacted import compact
 from hardware.evidence.damage import contradiction
 from hardware.evidence.kept_evidence import read_kept

@@ -6,7 +6,7 @@ import pytest
 from coverage_evidence import BERT, GPT2, T5, VIT, refusal, seven_types, write_run
 
 from generators.models.recipe_store import Obstacle
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, Outcome
 from hardware.evidence.store import read_folder

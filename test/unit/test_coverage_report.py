@@ -69,7 +69,7 @@ def report(coverage: Coverage, **changes: object) -> CoverageReport:
 
 
 def here(folder) -> Coverage:
-    from hardware.detect import detect
+    from hardware.detection import detect
 
     return coverage_here(read_folder(folder), detect(), ("cpu",))
 

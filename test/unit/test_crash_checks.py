@@ -178,7 +178,7 @@ def test_a_reader_that_takes_half_a_line_for_none_and_a_run_that_was_cut_off_for
 
 
 def test_a_level_above_what_any_run_showed_is_seen(whole, run):
-    from hardware.detect import detect
+    from hardware.detection import detect
 
     here = a_run(RUN, 1, versions=versions_of(detect()))
     required = ("builds", "matches_reference", "matches_recorded", "honours_mask", "save_reload", "backward")

@@ -17,7 +17,7 @@ from hardware import detect, known_answer, probe, targets
 from hardware.__main__ import main
 from hardware.backends.factory import known_targets
 from hardware.command_line import open_door
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import BackendUnavailable, UsageError
 from hardware.expected_targets import expected_targets
 from hardware.inventory.system.main_memory import cgroup_memory, read_memory

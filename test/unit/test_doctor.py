@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hardware.__main__ import main
 from hardware.backends.factory import backend_class, built_in_targets
 from hardware.command_line import open_door
-from hardware.detect import HardwareInfo, ProbeResult, detect, targets
+from hardware.detection import HardwareInfo, ProbeResult, detect, targets
 from hardware.doctor import hardware_diagnosis as module
 from hardware.doctor.hardware_diagnosis import (
     DeviceHealth,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from recorded_machines import changed, machine
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.inventory.vendors.google import GoogleAccelerators, generations, read_usage
 from hardware.inventory.vendors.vendor import DriverState, LibraryState

@@ -18,7 +18,7 @@ from generators.compatibility.prediction_scores import Scored, Scores
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.evidence.record import CheckLine, Outcome, to_dict
 from hardware.inventory.system.processor_telemetry import CpuTelemetry
 from hardware.inventory.telemetry import DeviceSample, HostSample, Sample

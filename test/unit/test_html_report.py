@@ -13,7 +13,7 @@ import pytest
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.project.project_finding import ProjectFinding, ProjectFindingKind, ProjectOutcome
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import OutputError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine

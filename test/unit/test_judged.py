@@ -14,7 +14,7 @@ from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict_cache import Judged, judged_in
 from generators.models.recipe import DERIVED
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence import modeling_files
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.versions import versions_of

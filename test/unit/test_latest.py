@@ -12,7 +12,7 @@ import pytest
 
 from generators.compatibility.matrix_groups import UNNAMED, by_device
 from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput, HwCompatError
 from hardware.evidence import latest, reduce
 from hardware.evidence.compacted import compact

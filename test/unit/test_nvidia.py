@@ -38,7 +38,7 @@ def with_stub(stub_folder: Path) -> Run:
 
 DETECT = """
 import json
-from hardware.detect import detect, targets
+from hardware.detection import detect, targets
 from dataclasses import asdict
 found = detect()
 print(json.dumps({**found.to_dict(), "targets": {one.target: asdict(one) for one in targets(found)}}))
@@ -219,7 +219,7 @@ def without_library(root: Path) -> dict[str, Any]:
     code = f"""{NO_LIBRARY}
 import json
 from pathlib import Path
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.machine import LiveMachine
 class Elsewhere(LiveMachine):
     def text(self, path):

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from recorded_machines import machine
 
 from generators.compatibility.memory_fit import MemoryEstimate, MemoryRequest
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput, HwCompatError
 from hardware.inventory_file import read_inventory
 from hwcompat.plugins.placement.place_command import at_best

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BackendUnavailable
 from hardware.inventory.system import main_memory as memory_module
 from hardware.inventory.system.main_memory import MemoryInfo, free_bytes, group_folders, read_memory

@@ -11,7 +11,7 @@ from generators.plan import PlannedSuite
 from generators.project.project_plan import ProjectRun, plan_run
 from generators.project.project_reader import parse_project
 from generators.suites.suite_files import write_suite
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.errors import NothingMatched, UsageError
 
 TEXT = """\

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from recorded_machines import Counted, changed, machine
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.inventory.vendors.qualcomm import QualcommAccelerators
 from hardware.inventory.vendors.vendor import DriverState, LibraryState

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hardware.detect import HardwareInfo, detect, targets
+from hardware.detection import HardwareInfo, detect, targets
 from hardware.errors import UsageError
 from hardware.inventory.vendors._visibility import visible
 from hardware.inventory.vendors.amd import AmdAccelerators

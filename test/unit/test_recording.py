@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from hardware.__main__ import main
 from hardware.command_line import open_door
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput
 from hardware.machine import COMMAND_LIMIT_S, Library, LiveMachine, SourceReading
 from hardware.recording import INDEX, MachineRecorder, ReplayedMachine, without_identity

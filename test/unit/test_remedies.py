@@ -16,7 +16,7 @@ from generators.compatibility.verdict import Level
 from hardware.applied_fix import VARIABLE, AppliedFix
 from hardware.backends.factory import known_targets
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Origin, Outcome, RunLine

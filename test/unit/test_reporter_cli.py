@@ -15,7 +15,7 @@ from generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate, M
 from generators.recipes.memory_answer import MemoryAnswer
 from hardware.cell import model_of_weights
 from hardware.checkpoint_config import hash_of_config
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter

@@ -16,7 +16,7 @@ from generators.compatibility.matrix import current_matrix
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.compatibility.verdict_cache import judged_of
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.errors import BrokenInput
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence

@@ -17,7 +17,7 @@ from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.backends.simulated import FAULT_KINDS, FAULT_VARIABLE, SimulatedFault
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.evidence.versions import relevant_versions, versions_of
 

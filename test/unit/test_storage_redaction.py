@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.inventory.system.storage import StorageDeviceInfo
 from hardware.machine import LiveMachine
 from hardware.recording import MachineRecorder, ReplayedMachine, without_disk_identity

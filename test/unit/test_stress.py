@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.inventory.system.main_memory import MemoryInfo
 from hardware.inventory.system.processor import CPUInfo

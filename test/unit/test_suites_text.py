@@ -49,7 +49,7 @@ def test_a_choice_is_explained_in_lines(tmp_path: Path) -> None:
     assert done.stdout.startswith(f"{BERT}\n")
     assert told["Predicted"].strip() == "high (predicted)"
     assert told["Weights"].strip().startswith("tiny, 90,416 parameters, recipe of transformers")
-    assert told["Rule"].strip() == "torch_cpu.float32, see docs/ARCHITECTURE.md#predictions-for-the-cpu"
+    assert told["Rule"].strip() == "torch_cpu.float32, see docs/DECISIONS.md#predictions-for-the-cpu"
 
 
 def test_a_target_that_was_chosen_says_what_was_passed_over(tmp_path: Path) -> None:

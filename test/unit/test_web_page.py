@@ -18,7 +18,7 @@ from made_page import RUNTIME, captured, made_page, planned, product_model
 from generators.compatibility.verdict import Reason
 from generators.option_rules import refuse_together
 from generators.options import Options
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import ModelError, OutputError, UsageError
 from hardware.evidence.pages import keep_seal, read_seal
 from hardware.evidence.store import Evidence

@@ -15,7 +15,7 @@ from made_page import Lines, captured, edit, made_page, merged, of, saved, writt
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence

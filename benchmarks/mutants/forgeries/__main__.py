@@ -13,7 +13,7 @@ import click
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.command_line import open_door
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.latest import read_latest
 from reports.reason_text import texts
 

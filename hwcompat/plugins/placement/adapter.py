@@ -17,7 +17,7 @@ from hardware.target import HardwareVendor, vendor_named
 from .placement_device import PRECISIONS, Device, Figure, devices_of, free_now
 
 if TYPE_CHECKING:
-    from hardware.detect import HardwareInfo, ProbeResult
+    from hardware.detection import HardwareInfo, ProbeResult
 
 GB = 2**30
 """What earlier layers called a gigabyte."""
@@ -64,7 +64,7 @@ class HardwareAdapter:
     @functools.cached_property
     def inventory(self) -> HardwareInfo:
         """The machine's, or the one that was given."""
-        from hardware.detect import detect
+        from hardware.detection import detect
 
         return self._given or detect()
 
@@ -138,7 +138,7 @@ class HardwareAdapter:
 
     def probe(self, device: Device) -> ProbeResult:
         """Compute three numbers on a device of this machine: only that says that it can be used."""
-        from hardware.detect import probe
+        from hardware.detection import probe
 
         return probe(device.selector)
 

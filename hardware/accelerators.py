@@ -1,0 +1,24 @@
+"""The registry of vendors under its earlier name: each name is that of `hardware.inventory.vendors`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NAMES = (
+    "ACCELERATOR_BACKENDS",
+    "get_accelerator_backend",
+    "get_accelerator_backend_by_index",
+    "get_all_accelerator_backends",
+    "get_backend_count",
+    "list_available_vendors",
+)
+
+__all__ = list(_NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .inventory import vendors
+
+    return getattr(vendors, name)
