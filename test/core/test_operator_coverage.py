@@ -1,14 +1,12 @@
-"""Tables of operators: what a target is said to have, where each table comes from, and what messages name."""
+"""Tables of operators: which a target has, by which list, and which operators a message names."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
-import torch
 
 from benchmarks.operators.torch_kernels import Native, kernels, natives
 from benchmarks.operators.web_tables import web_section
@@ -22,6 +20,7 @@ from hardware.errors import BrokenInput
 from hardware.target import Target
 
 ROOT = Path(__file__).parents[2]
+TABLE = "generators.compatibility.operators.operator_table"
 YAML = """
 - func: add.Tensor(Tensor self, Tensor other) -> Tensor
   structured_delegate: add.out
@@ -59,12 +58,14 @@ def section(**given: object) -> Section:
 
 @pytest.fixture
 def a_table(monkeypatch: pytest.MonkeyPatch):
-    def give(*sections: Section) -> Target:
-        made = OperatorTable(target="chip", sections=())
+    """Give a target these sections, in one table."""
+
+    def give(*sections: Section, target: str = "chip") -> Target:
+        made = OperatorTable(target=target, sections=())
         for one in sections:
             made = with_section(made, one)
-        monkeypatch.setattr("generators.compatibility.operators.operator_table.table_of", lambda name: made)
-        return Target(name="chip")
+        monkeypatch.setattr(f"{TABLE}.table_of", lambda name: made if name == target else table_of(name))
+        return Target(name=target)
 
     return give
 
@@ -72,7 +73,7 @@ def a_table(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> None:
     types = {"aten.gelu": ("Div", "Erf"), "aten.relu": ("Relu",), "aten.fft": "torch's exporter: no rule"}
-    monkeypatch.setattr("generators.compatibility.operators.operator_table.onnx_types", lambda: types)
+    monkeypatch.setattr(f"{TABLE}.onnx_types", lambda: types)
 
 
 def test_every_shipped_table_follows_the_schema_and_contradicts_nothing_in_itself() -> None:
@@ -105,40 +106,13 @@ def test_the_cpu_has_every_operator_that_recipes_record_on_it() -> None:
     assert "torch" in found.source
 
 
-def test_the_table_of_the_cpu_agrees_with_torchs_dispatcher() -> None:
-    table = table_of("cpu").sections[0]
-    asked = {name: found for name in (*table.supported, *table.missing) if (found := _has_kernel(name)) is not None}
-    assert len(asked) > 1500
-    assert [name for name, has in asked.items() if has != (name in table.known)] == []
-
-
-def _has_kernel(name: str) -> bool | None:
-    """Whether any form of an operator without `out=` has a kernel on the CPU or is made of others; None: no such."""
-    packet = getattr(torch.ops.aten, name.removeprefix("aten."), None)
-    if packet is None:
-        return None
-    overloads = [form for form in packet.overloads() if not form.endswith("out")]
-    return any(_registered(f"aten::{packet.__name__}.{form}".removesuffix(".default")) for form in overloads)
-
-
-def _registered(form: str) -> bool:
-    keys = ("CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
-    try:
-        return any(torch._C._dispatch_has_kernel_for_dispatch_key(form, key) for key in keys)
-    except RuntimeError:  # TorchScript's own forms, of numbers, aren't the dispatcher's
-        return False
-
-
 def test_a_form_that_only_a_cpu_has_stands_for_what_every_device_has() -> None:
     name = "aten._scaled_dot_product_flash_attention_for_cpu"
     assert coverage(Target(name="cuda"), [name]).conditions[name].endswith("which is made of other operators")
     assert name in coverage(Target(name="mps"), [name]).supported
-
-
-def test_a_target_without_a_table_knows_nothing() -> None:
-    found = coverage(Target(name="nochip"), ["aten.add"])
-    assert (found.supported, found.missing, found.unknown, found.source) == ((), (), ("aten.add",), "")
-    assert not found.is_known
+    unlisted = coverage(Target(name="nochip"), ["aten.add"])
+    assert (unlisted.supported, unlisted.missing, unlisted.unknown) == ((), (), ("aten.add",))
+    assert (unlisted.source, unlisted.is_known) == ("", False)
 
 
 def test_runs_go_before_trials_and_trials_before_lists(a_table) -> None:
@@ -160,6 +134,8 @@ def test_an_operator_needs_every_onnx_type_that_it_becomes(a_table, exported) ->
     assert found.reasons["aten.gelu"] == "it becomes Erf (not among those that a web page lists)"
     assert found.reasons["aten.fft"] == "torch's exporter: no rule"
     assert found.unknown == ("aten.new",)
+    incomplete = a_table(section(names="onnx", supported=("onnx.Div",)))
+    assert coverage(incomplete, ["aten.gelu"]).unknown == ("aten.gelu",)
 
 
 def test_what_graphs_are_without_is_no_obstacle_and_what_most_are_without_is_unknown(
@@ -169,18 +145,13 @@ def test_what_graphs_are_without_is_no_obstacle_and_what_most_are_without_is_unk
 
     def among(gone: int, graphs: int):
         counted = {"aten.gelu": (gone, graphs)}
-        monkeypatch.setattr("generators.compatibility.operators.operator_table.left_out_of_graphs", lambda: counted)
+        monkeypatch.setattr(f"{TABLE}.left_out_of_graphs", lambda: counted)
         return coverage(target, ["aten.gelu"])
 
     assert among(9, 9).conditions == {"aten.gelu": "none of 9 graphs of models that have it has it"}
     assert among(8, 9).unknown == ("aten.gelu",)
     assert among(3, 9).missing == ("aten.gelu",)
     assert among(4, 4).unknown == ("aten.gelu",)
-
-
-def test_what_an_incomplete_list_leaves_out_is_unknown(a_table, exported) -> None:
-    target = a_table(section(names="onnx", supported=("onnx.Div",)))
-    assert coverage(target, ["aten.gelu"]).unknown == ("aten.gelu",)
 
 
 def test_another_variant_keeps_only_what_fails_before_any_device(a_table) -> None:
@@ -199,20 +170,15 @@ def test_another_variant_keeps_only_what_fails_before_any_device(a_table) -> Non
     assert (elsewhere.missing, elsewhere.unknown) == (("aten.b",), ("aten.a", "aten.c"))
 
 
-def test_graphs_have_other_operators_in_the_place_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_have_other_operators_in_the_place_of_some(a_table) -> None:
     becomes = ("aten.bmm", "aten.clamp", "aten.ge", "aten.masked_fill_")
-    made = OperatorTable(target="qnn", sections=(section(supported=becomes, missing={"aten.histc": "no rule"}),))
-    monkeypatch.setattr("generators.compatibility.operators.operator_table.table_of", lambda name: made)
-    both = coverage(Target(name="qnn"), ["aten._grouped_mm", "aten.histc"])
-    assert both.supported == ("aten._grouped_mm", "aten.histc")
-    assert coverage(Target(name="qnn"), ["aten.histc"]).missing == ("aten.histc",)
-    without = replace(made.sections[0], supported=becomes[1:], missing={"aten.bmm": "no kernel"})
-    monkeypatch.setattr(
-        "generators.compatibility.operators.operator_table.table_of",
-        lambda name: OperatorTable(target="qnn", sections=(without,)),
-    )
-    reason = coverage(Target(name="qnn"), ["aten._grouped_mm"]).reasons["aten._grouped_mm"]
+    qnn = a_table(section(supported=becomes, missing={"aten.histc": "no rule"}), target="qnn")
+    assert coverage(qnn, ["aten._grouped_mm", "aten.histc"]).supported == ("aten._grouped_mm", "aten.histc")
+    assert coverage(qnn, ["aten.histc"]).missing == ("aten.histc",)
+    a_table(section(supported=becomes[1:], missing={"aten.bmm": "no kernel"}), target="qnn")
+    reason = coverage(qnn, ["aten._grouped_mm"]).reasons["aten._grouped_mm"]
     assert reason == "graphs have aten.bmm in its place: no kernel"
+    a_table(section(supported=becomes), target="cuda")
     assert coverage(Target(name="cuda"), ["aten._grouped_mm"]).unknown == ("aten._grouped_mm",)
 
 
@@ -223,12 +189,11 @@ def test_a_table_is_read_as_it_was_written_and_a_broken_one_is_named(tmp_path: P
     file = tmp_path / "chip.json"
     file.write_text(text_of(made))
     assert read_table(file) == made
-    file.write_text(text_of(made).replace('"schema_version": 1', '"schema_version": 9'))
-    with pytest.raises(BrokenInput, match=r"chip\.json"):
-        read_table(file)
-    file.write_text('{"schema_version": 1, "target": "chip", "sections": [{"kind": "x"}]}')
-    with pytest.raises(BrokenInput, match=r"chip\.json"):
-        read_table(file)
+    newer = text_of(made).replace('"schema_version": 1', '"schema_version": 9')
+    for text in (newer, '{"schema_version": 1, "target": "chip", "sections": [{"kind": "x"}]}'):
+        file.write_text(text)
+        with pytest.raises(BrokenInput, match=r"chip\.json"):
+            read_table(file)
 
 
 def test_kernels_follow_delegates_composites_and_overloads(tmp_path: Path) -> None:
@@ -242,12 +207,9 @@ def test_kernels_follow_delegates_composites_and_overloads(tmp_path: Path) -> No
     assert cpu.conditions == {"aten.mm": "not its overloads dtype"}
     assert cuda.conditions == {}
     assert set(mps.missing) == {"aten.mm", "aten.only_sparse", "aten.no_kernel"}
-
-
-def test_kernels_from_elsewhere_count(tmp_path: Path) -> None:
-    entries = [Native(name="mm", overload="", keys=frozenset({"CPU"}))]
-    assert kernels(entries, "XPU").missing
-    assert kernels(entries, "XPU", also=frozenset({"mm"})).supported == ["aten.mm"]
+    alone = [Native(name="mm", overload="", keys=frozenset({"CPU"}))]
+    assert kernels(alone, "XPU").missing
+    assert kernels(alone, "XPU", also=frozenset({"mm"})).supported == ["aten.mm"]
 
 
 def test_web_tables_tell_types_whose_opset_an_export_has_not(tmp_path: Path) -> None:
@@ -265,27 +227,28 @@ def test_web_tables_tell_types_whose_opset_an_export_has_not(tmp_path: Path) -> 
     assert found.says("onnx.Tan") == (False, f"not among those that {found.source} lists")
 
 
-@pytest.mark.parametrize(
-    ("message", "named"),
-    [
-        (
-            "QNN doesn't run the model: it leaves Einsum (4), Pad (2) to the host; [ONNXRuntimeError]",
-            {"onnx.Einsum": "offloaded", "onnx.Pad": "offloaded"},
-        ),
-        ("x; Unsupported nodes in QNN EP: { name: /m/Slice, type: Slice }{ name: /m, type: Shape }",
-         {"onnx.Slice": "offloaded", "onnx.Shape": "offloaded"}),
-        ("torch's exporter has no rule for aten::expm1' to ONNX", {"aten.expm1": "missing"}),
-        ("convert_model: no conversion rule for aten::a, aten::b; convert_model with sizes as constants: "
-         "no conversion rule for aten::b", {"aten.b": "missing"}),
-        ("the conversion rule fails for ComplexTypeMark, aten::repeat", {"aten.repeat": "failing"}),
-        ("torchax has no lowering for aten.histc.default (2)", {"aten.histc": "missing"}),
-        ("Could not run 'aten::empty_strided' with arguments", {"aten.empty_strided": "missing"}),
-        ("[CPU] Split node with name 'x' Check", {"openvino.Split": "failing"}),
-        ("off by 2.4e+00 of the output's scale", {}),
-    ],
-)  # fmt: skip
-def test_messages_name_operators(message: str, named: dict[str, str]) -> None:
-    assert {name: said.how for name, said in operators_named(message).items()} == named
+MESSAGES = {
+    "QNN doesn't run the model: it leaves Einsum (4), Pad (2) to the host; [ONNXRuntimeError]": (
+        "onnx.Einsum offloaded onnx.Pad offloaded"
+    ),
+    "x; Unsupported nodes in QNN EP: { name: /m/Slice, type: Slice }{ name: /m, type: Shape }": (
+        "onnx.Slice offloaded onnx.Shape offloaded"
+    ),
+    "torch's exporter has no rule for aten::expm1' to ONNX": "aten.expm1 missing",
+    "convert_model: no conversion rule for aten::a, aten::b; convert_model with sizes as constants: "
+    "no conversion rule for aten::b": "aten.b missing",
+    "the conversion rule fails for ComplexTypeMark, aten::repeat": "aten.repeat failing",
+    "torchax has no lowering for aten.histc.default (2)": "aten.histc missing",
+    "Could not run 'aten::empty_strided' with arguments": "aten.empty_strided missing",
+    "[CPU] Split node with name 'x' Check": "openvino.Split failing",
+    "off by 2.4e+00 of the output's scale": "",
+}
+
+
+def test_messages_name_operators() -> None:
+    for message, named in MESSAGES.items():
+        found = operators_named(message).items()
+        assert " ".join(f"{name} {said.how}" for name, said in found) == named, message
 
 
 def test_recorded_calls_tell_how_models_call_an_operator() -> None:
