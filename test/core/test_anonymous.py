@@ -1,4 +1,4 @@
-"""Names of models that aren't public leave no trace in any format; public types and our own words stay."""
+"""Pseudonyms replace names of models that aren't public in every format, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from evidence_lines import check_line, planned_cell, run_line
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.project.project_finding import ProjectFinding, ProjectFindingKind, ProjectOutcome
 from hardware.cell import Cell
-from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.record import Outcome
 from hardware.evidence.store import Evidence
 from reports.baseline import compare, read_baseline
 from reports.cell_report import CellReport
@@ -39,17 +40,8 @@ LEAK = re.compile(r"zebra|acmecorp|somebody|ebra-LL", re.IGNORECASE)
 
 def evidence() -> Evidence:
     values = {
-        "run_id": "r1",
         "cell_id": CELL,
         "subject": "checkpoint",
-        "requested_target": "cpu",
-        "actual_target": "cpu",
-        "precision": "float32",
-        "model": SLUG,
-        "task": "fill-mask",
-        "suite_hash": "h",
-        "started_at": "2026-01-01T00:00:00",
-        "duration_s": 0.1,
         "model_revision": "hash-of-weights",
         "config_hash": "hash-of-config",
         "conditions": {"weights": SAID},
@@ -58,22 +50,15 @@ def evidence() -> Evidence:
         "error_message": SAID,
         "traceback": TRACE,
     }
-    checks = (
-        CheckLine(check_name="builds", outcome=Outcome.PASSED, **values),
-        CheckLine(check_name="backward", outcome=Outcome.FAILED, **values),
-        CheckLine(check_name="test", outcome=Outcome.SKIPPED, **values),
-    )
-    plan = (PlannedCell(cell_id=CELL, checks=("builds",), suite=FILE, suite_hash="h", subject="checkpoint"),)
-    run = RunLine(
-        run_id="r1",
-        started_at="2026-01-01T00:00:00",
+    outcomes = {"builds": Outcome.PASSED, "backward": Outcome.FAILED, "test": Outcome.SKIPPED}
+    run = run_line(
+        planned_cell(CELL, ("builds",), suite=FILE, subject="checkpoint"),
         command=f"python run_test_generation.py --model /data/acmecorp/Zebra-LLM.v3 --model={HUB} --model bert "
         "--evidence somebody/evidence --output-dir=/home/somebody/out --run",
-        machine="lab",
         inventory={"storage": [{"mount_points": ["/data/acmecorp/Zebra-LLM.v3"]}]},
         versions={"torch": "2.13.0"},
-        plan=plan,
     )
+    checks = tuple(check_line(name, outcome, **values) for name, outcome in outcomes.items())
     return Evidence(runs=(run,), checks=checks, ends=(), broken=())
 
 
@@ -120,13 +105,14 @@ def report() -> Report:
     )
 
 
-@pytest.mark.parametrize("format", FORMATS.names())
-def test_no_format_tells_a_name_a_folder_or_a_hash_of_the_name(format: str) -> None:
-    assert LEAK.search(report_text(report(), format))
-    text = report_text(pseudonyms_for(evidence()).value(report()), format)
-    assert not LEAK.search(text)
-    assert DIGEST not in text
-    assert "model-" in text
+def test_no_format_has_a_name_a_folder_or_a_hash_of_the_name() -> None:
+    hidden = pseudonyms_for(evidence()).value(report())
+    for name in FORMATS.names():
+        assert LEAK.search(report_text(report(), name)), name
+        text = report_text(hidden, name)
+        assert not LEAK.search(text), name
+        assert DIGEST not in text
+        assert "model-" in text
 
 
 def test_what_is_public_and_what_is_ours_stays() -> None:
@@ -153,17 +139,21 @@ def test_a_model_that_is_called_like_a_word_of_ours_changes_no_field_of_ours() -
     assert found["message"].startswith("model-")
 
 
-def test_pseudonyms_are_the_same_in_every_report_and_differ_by_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pseudonyms_are_the_same_in_every_report_differ_by_a_key_and_are_never_shared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     one = Pseudonyms([HUB]).text(SLUG)
     assert Pseudonyms(["other", SLUG, "bert"]).text(f"of {HUB}") == f"of {one}"
+    many = [f"model{number}x" for number in range(600)]
+    names = Pseudonyms(many)
+    assert len({names.text(name) for name in many}) == 600
+    assert Pseudonyms(many).text(many[0]) == names.text(many[0])
     monkeypatch.setenv(KEY_VARIABLE, "mine")
     assert Pseudonyms([HUB]).text(SLUG) != one
-
-
-def test_two_names_never_share_a_pseudonym() -> None:
-    many = [f"model{number}x" for number in range(600)]
-    shown = {Pseudonyms(many).text(name) for name in many[:1]} | set(map(Pseudonyms(many).text, many))
-    assert len(shown) == 600
+    monkeypatch.setenv(KEY_VARIABLE, "\udcff")
+    hidden = Pseudonyms(["zebra-\ud800", "x" * 300])  # neither key nor name is Unicode
+    assert not LEAK.search(hidden.text("of zebra-\ud800"))
+    assert hidden.text("y" * 300) == "y" * 300
 
 
 def test_models_of_a_command_are_found_however_they_are_given() -> None:
@@ -179,10 +169,3 @@ def test_an_anonymous_report_is_known_to_a_baseline_with_names_and_to_one_withou
         path = tmp_path / "kept.json"
         path.write_text(report_text(kept, "json"), encoding="utf-8")
         assert compare(hidden, read_baseline(path, names.value)).counts["known"] == len(hidden.findings)
-
-
-def test_names_and_keys_that_are_no_unicode_get_pseudonyms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KEY_VARIABLE, "\udcff")
-    hidden = Pseudonyms(["zebra-\ud800", "x" * 300])
-    assert not LEAK.search(hidden.text("of zebra-\ud800"))
-    assert hidden.text("y" * 300) == "y" * 300

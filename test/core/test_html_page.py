@@ -1,5 +1,4 @@
-"""The page of a large report: nothing is lost in what is packed, nothing untrusted becomes markup, charts say what
-was measured."""
+"""The page of a large report packs long lists without loss, and its charts show what was measured."""
 
 from __future__ import annotations
 
@@ -10,19 +9,18 @@ import re
 from typing import Any
 
 import pytest
+from evidence_lines import check_line, run_line
+from report_parts import HOSTILE, finding, report, verdict
 
-from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.record import CheckLine
 from hardware.evidence.runs import History, PastRun
 from reports.cell_report import CellReport
-from reports.finding import Finding, Severity
 from reports.formats import report_text
 from reports.html import charts
 from reports.html.charts import timeline
 from reports.html.page import SHOWN, paged
 from reports.report import Report
 
-HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>'\"\x1b[31m\u202e"
 CELLS = [f"model{number}/fill-mask/cpu/float32" for number in range(SHOWN + 30)]
 
 
@@ -31,42 +29,9 @@ def unpacked(parcels: dict[str, Any]) -> list[str]:
     return [text for parcel in parcels["parcels"] for text in json.loads(gzip.decompress(base64.b64decode(parcel)))]
 
 
-def line(cell: str, name: str = "builds", **changes: object) -> CheckLine:
-    values = {
-        "run_id": "r2",
-        "cell_id": cell,
-        "check_name": name,
-        "outcome": Outcome.PASSED,
-        "subject": "tiny",
-        "requested_target": "cpu",
-        "actual_target": "cpu",
-        "precision": "float32",
-        "model": cell.split("/")[0],
-        "task": "fill-mask",
-        "suite_hash": "h",
-        "started_at": "2026-01-02T00:00:00+00:00",
-        "duration_s": 0.25,
-    }
-    return CheckLine(**{**values, **changes})
-
-
-def finding(number: int) -> Finding:
-    return Finding(
-        hardware_type="cpu",
-        error_type="crash",
-        severity=Severity.ERROR,
-        message=f"{HOSTILE} message {number}",
-        component="x",
-        timestamp="2026-01-02",
-        model_name=f"model{number}",
-        cells=(CELLS[number],),
-        checks=("builds",),
-        evidence_ids=(f"r2/{CELLS[number]}/builds",),
-    )
-
-
 def large_report() -> Report:
-    lines = tuple(line(cell, error_message=HOSTILE, accelerator=HOSTILE) for cell in CELLS)
+    facts = {"run_id": "r2", "error_message": HOSTILE, "accelerator": HOSTILE}
+    lines = tuple(check_line(**facts, cell_id=cell) for cell in CELLS)
     past = tuple(
         PastRun(
             run_id=f"r{number}",
@@ -77,28 +42,12 @@ def large_report() -> Report:
         )
         for number in (1, 2)
     )
-    machine = RunLine(
-        run_id="r2",
-        started_at="2026-01-02T00:00:00+00:00",
-        command="",
-        machine=HOSTILE,
-        inventory={"cpu": {"model": HOSTILE}},
-        versions={"torch": "2.2"},
-        plan=(),
-    )
-    return Report(
-        timestamp="2026-01-03T00:00:00+00:00",
-        findings=tuple(finding(number) for number in range(len(CELLS))),
+    return report(
+        *(finding(cell, message=f"{HOSTILE} message {number}") for number, cell in enumerate(CELLS)),
         checks=lines,
-        cells=tuple(
-            CellReport(
-                verdict=Verdict(cell=one.cell_id, level=Level.HIGH, basis=Basis.MEASURED, evidence_ids=("e",)),
-                lines=(one,),
-            )
-            for one in lines
-        ),
+        cells=tuple(CellReport(verdict=verdict(cell=one.cell_id), lines=(one,)) for one in lines),
         history=History(runs=past, cells={cell: ((0, {"failed": 1}), (1, {"passed": 1})) for cell in CELLS}),
-        machines=(machine,),
+        machines=(run_line(run_id="r2", machine=HOSTILE, inventory={"cpu": {"model": HOSTILE}}),),
     )
 
 
@@ -112,10 +61,10 @@ def packed(page: str) -> dict[str, dict[str, object]]:
 
 
 def test_every_cell_verdict_and_finding_is_in_the_page_or_packed_in_it(page: str):
-    told = json.loads(report_text(large_report(), "json"))
+    data = json.loads(report_text(large_report(), "json"))
     lists = packed(page)
-    assert len(unpacked(lists["cells"])) == len(told["verdicts"]) == len(CELLS)
-    assert len(unpacked(lists["findings"])) == len(told["errors"]) == lists["findings"]["number"]
+    assert len(unpacked(lists["cells"])) == len(data["verdicts"]) == len(CELLS)
+    assert len(unpacked(lists["findings"])) == len(data["errors"]) == lists["findings"]["number"]
     for cell, drawn, row in zip(CELLS, unpacked(lists["cells"]), unpacked(lists["verdicts"]), strict=True):
         assert f'id="{cell}"' in drawn
         assert f'href="#{cell}"' in row
@@ -125,7 +74,7 @@ def test_every_cell_verdict_and_finding_is_in_the_page_or_packed_in_it(page: str
         assert f'id="finding-{id_}"' in card
 
 
-def test_only_the_first_of_a_long_list_stand_in_the_page(page: str):
+def test_only_the_first_of_a_long_list_are_in_the_page(page: str):
     body = page.partition('id="packed">')[0]
     assert body.count('<article class="finding') == SHOWN
     assert body.count("<tr data-level=") == SHOWN
@@ -144,7 +93,7 @@ def test_nothing_untrusted_is_markup_in_what_is_packed_or_in_the_page(page: str)
     assert "&lt;/script&gt;" in texts[-1]
 
 
-def test_a_cell_tells_its_earlier_runs_by_date_and_version(page: str):
+def test_a_cell_shows_its_earlier_runs_by_date_and_version(page: str):
     first = unpacked(packed(page)["cells"])[0]
     past = re.findall(r'<li><span class="tag (\w+)">([^<]*)</span> ([^<]*)</li>', first)
     assert [(sign, words) for sign, words, _ in past] == [("passed", "1 passed"), ("failed", "1 failed")]
@@ -171,9 +120,8 @@ def test_runs_over_time_are_as_high_as_they_have_lines(page: str):
     assert len(bars) == 4
 
 
-@pytest.mark.parametrize(
-    ("error", "allowed", "place"),
-    [
+def test_an_error_is_left_of_the_limit_only_if_it_is_allowed():
+    for error, allowed, place in (
         (1e-5, 1e-5, charts.LIMIT),
         (0.0, 1e-5, 0.0),
         (1.0, 1e-5, 100.0),
@@ -182,18 +130,18 @@ def test_runs_over_time_are_as_high_as_they_have_lines(page: str):
         (None, 1e-5, None),
         (1.0, None, None),
         (1.0, 0.0, None),
-    ],
-)
-def test_an_error_stands_left_of_the_limit_only_where_it_is_allowed(error, allowed, place):
-    assert charts.strip(error, allowed) == place
+    ):
+        assert charts.strip(error, allowed) == place, (error, allowed)
 
 
-def test_errors_over_all_cells_have_their_least_median_and_largest():
-    lines = [line(CELLS[0], "matches_reference", max_rel_error=error, tolerance=1e-5) for error in (1e-8, 1e-6, 2e-5)]
-    lines += [line(CELLS[0], "backward", max_rel_error=float("nan"), tolerance=1e-5), line(CELLS[0])]
-    nan, measured = charts.error_spans(lines)
+def test_errors_and_durations_over_all_cells_have_their_least_median_and_largest():
+    def of(check: str, error: float) -> CheckLine:
+        return check_line(check, max_rel_error=error, tolerance=1e-5)
+
+    lines = [of("matches_reference", error) for error in (1e-8, 1e-6, 2e-5)]
+    nan, measured = charts.error_spans([*lines, of("backward", float("nan")), check_line()])
     assert (nan.name, nan.words[2], nan.beyond) == ("backward", "not finite", True)
     assert (measured.words, measured.beyond) == (("0.1 %", "10 %", "2 times"), True)
     assert measured.low < measured.middle < charts.LIMIT < measured.high
-    slowest = charts.duration_spans([line(CELLS[0], duration_s=2.0), line(CELLS[0], "backward", duration_s=0.5)])
+    slowest = charts.duration_spans([check_line(duration_s=2.0), check_line("backward", duration_s=0.5)])
     assert [(one.name, one.words[1]) for one in slowest] == [("builds", "2 s"), ("backward", "0.5 s")]

@@ -1,4 +1,4 @@
-"""A report held against an earlier one: what is new fails, what is known doesn't, and nothing is fixed unseen."""
+"""A report compared with an earlier one: new findings fail, known ones don't, and what didn't run isn't fixed."""
 
 from __future__ import annotations
 
@@ -9,84 +9,51 @@ from types import SimpleNamespace
 
 import jsonschema
 import pytest
+from evidence_lines import BERT as A
+from evidence_lines import GPT2 as B
+from evidence_lines import check_line
+from report_parts import finding, report
 
 from generators.options import Options
 from hardware.errors import BrokenInput
 from hardware.evidence.record import CheckLine, Outcome
 from reports.baseline import Baseline, compare, read_baseline
-from reports.finding import SCHEMA, Finding, FindingComparison, FindingState, Severity, worst_first
+from reports.finding import SCHEMA, Finding, FindingComparison, FindingState, Severity
 from reports.formats import report_text
 from reports.report import Report
 from reports.run_command import _by_findings
 from reports.saved_reports import schema_of
 from reports.stack import StackResult
 
-A, B = "bert/fill-mask/cpu/float32", "gpt2/text-generation/cpu/float32"
-
-
-def finding(
-    *cells: str, message: str = "off by 0.5", severity: Severity = Severity.ERROR, **changes: object
-) -> Finding:
-    values = {
-        "hardware_type": "cpu",
-        "error_type": "numerical_mismatch",
-        "component": "compatibility_test",
-        "timestamp": "2026-01-01T00:00:00",
-        "checks": ("backward",) if cells else (),
-    }
-    return Finding(**{**values, "message": message, "severity": severity, "cells": cells, **changes})
-
 
 def line(cell: str, outcome: Outcome = Outcome.PASSED, check: str = "backward") -> CheckLine:
-    return CheckLine(
-        run_id="r",
-        cell_id=cell,
-        check_name=check,
-        outcome=outcome,
-        subject="tiny",
-        requested_target="cpu",
-        actual_target="cpu",
-        precision="float32",
-        model=cell.partition("/")[0],
-        task="fill-mask",
-        suite_hash="h",
-        started_at="2026-01-01T00:00:00",
-        duration_s=0.1,
-    )
-
-
-def report(*findings: Finding, checks: tuple[CheckLine, ...] = (), **changes: object) -> Report:
-    return Report(timestamp="2026-01-02", findings=worst_first(findings), checks=checks, **changes)
+    return check_line(check, outcome, cell_id=cell)
 
 
 def against(now: Report, *before: Finding) -> FindingComparison:
     return compare(now, Baseline(name="b.json", timestamp="2026-01-01", findings=before))
 
 
-@pytest.mark.parametrize(
-    ("now", "before", "state"),
-    [
-        (finding(A), finding(A), FindingState.KNOWN),
-        (finding(A, message="off by 0.7"), finding(A), FindingState.KNOWN),
-        (finding(A), finding(A, B), FindingState.KNOWN),
-        (finding(A), finding(B), FindingState.NEW),
-        (finding(A), finding(A, message="out of range"), FindingState.NEW),
-        (finding(A), finding(A, hardware_type="cuda"), FindingState.NEW),
-        (finding(A, B), finding(A), FindingState.WORSE),
-        (finding(A, checks=("backward", "builds")), finding(A), FindingState.WORSE),
-        (finding(A), finding(A, severity=Severity.WARNING), FindingState.WORSE),
-        (finding(A, severity=Severity.WARNING), finding(A), FindingState.KNOWN),
-        (finding(component="torch"), finding(component="torch"), FindingState.KNOWN),
-    ],
-)
-def test_only_the_same_problem_in_the_same_places_is_known(
-    now: Finding, before: Finding, state: FindingState
-) -> None:
-    compared = against(report(now), before)
-    assert compared.state(now) is state
-    judged = report(now, baseline=compared)
-    assert judged.fails(Severity.WARNING) is (state is not FindingState.KNOWN)
-    assert report(now).fails(Severity.WARNING)
+def test_only_the_same_problem_in_the_same_places_is_known() -> None:
+    known, new, worse = FindingState.KNOWN, FindingState.NEW, FindingState.WORSE
+    warning = {"severity": Severity.WARNING}
+    for now, before, state in (
+        (finding(A), finding(A), known),
+        (finding(A, message="off by 0.7"), finding(A), known),
+        (finding(A), finding(A, B), known),
+        (finding(A), finding(B), new),
+        (finding(A), finding(A, message="out of range"), new),
+        (finding(A), finding(A, hardware_type="cuda"), new),
+        (finding(A, B), finding(A), worse),
+        (finding(A, checks=("backward", "builds")), finding(A), worse),
+        (finding(A), finding(A, **warning), worse),
+        (finding(A, **warning), finding(A), known),
+        (finding(component="torch"), finding(component="torch"), known),
+    ):
+        compared = against(report(now), before)
+        assert compared.state(now) is state, (now, before)
+        assert report(now, baseline=compared).fails(Severity.WARNING) is (state is not known)
+        assert report(now).fails(Severity.WARNING)
 
 
 def test_what_is_gone_is_fixed_only_where_what_showed_it_ran_again() -> None:
@@ -133,9 +100,9 @@ def test_a_report_that_was_kept_is_a_baseline_and_the_new_one_says_what_changed(
     assert len(read_baseline(tmp_path / "again.json").findings) == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
+def test_a_file_that_is_no_report_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    for text, why in (
         ("{", "is no JSON"),
         ("[]", "is no report"),
         ('{"compatibility": {}}', "it is a matrix"),
@@ -145,15 +112,12 @@ def test_a_report_that_was_kept_is_a_baseline_and_the_new_one_says_what_changed(
         ('{"errors": [1], "timestamp": "a", "schema_version": 3}', "errors.0."),
         ('{"errors": [{"cells": "x"}], "timestamp": "a", "schema_version": 3}', "errors.0."),
         ("[" * 100_000, "is no JSON"),
-    ],
-)
-def test_a_file_that_is_no_report_is_refused_in_one_line(tmp_path: Path, text: str, why: str) -> None:
-    path = tmp_path / "b.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(BrokenInput, match=why) as refused:
-        read_baseline(path)
-    assert "\n" not in str(refused.value)
-    assert str(tmp_path) not in str(refused.value)
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(BrokenInput, match=why) as refused:
+            read_baseline(path)
+        assert "\n" not in str(refused.value)
+        assert str(tmp_path) not in str(refused.value)
 
 
 def result(*lines: CheckLine, missing: bool = False) -> SimpleNamespace:
@@ -164,20 +128,16 @@ def result(*lines: CheckLine, missing: bool = False) -> SimpleNamespace:
     return SimpleNamespace(cells=(cell,))
 
 
-@pytest.mark.parametrize(
-    ("fail_on", "severity", "expected"),
-    [("critical", Severity.ERROR, 0), ("error", Severity.ERROR, 1), ("info", Severity.INFO, 1), ("error", None, 0)],
-)
-def test_a_runs_findings_decide_by_their_severity(fail_on: str, severity: Severity | None, expected: int) -> None:
-    found = [finding(A, severity=severity)] if severity else []
-    asked = Options(fail_on=(fail_on,), allow_fallback=False)
-    assert _by_findings(asked, result(line(A, Outcome.FAILED)), report(*found), 1) == expected
+def test_a_runs_findings_decide_by_their_severity_and_what_was_not_reached_fails() -> None:
+    def code(fail_on: str, found: SimpleNamespace, *findings: Finding, code: int = 1) -> int:
+        return _by_findings(Options(fail_on=(fail_on,), allow_fallback=False), found, report(*findings), code)
 
-
-def test_a_threshold_lets_no_missing_device_and_no_check_pass_that_was_not_reached() -> None:
-    asked = Options(fail_on=("critical",), allow_fallback=False)
-    assert _by_findings(asked, result(line(A), missing=True), report(), 1) == 1
-    assert _by_findings(asked, result(line(A, Outcome.NOT_RUN)), report(), 1) == 1
-    told = finding(A, evidence_ids=(line(A).evidence_id,))
-    assert _by_findings(asked, result(line(A, Outcome.NOT_RUN)), report(told), 1) == 0
-    assert _by_findings(asked, result(line(A)), report(), 5) == 5
+    failed, not_run = (result(line(A, outcome)) for outcome in (Outcome.FAILED, Outcome.NOT_RUN))
+    assert code("critical", failed, finding(A)) == 0
+    assert code("error", failed, finding(A)) == 1
+    assert code("info", failed, finding(A, severity=Severity.INFO)) == 1
+    assert code("error", failed) == 0
+    assert code("critical", result(line(A), missing=True)) == 1
+    assert code("critical", not_run) == 1
+    assert code("critical", not_run, finding(A, evidence_ids=(line(A).evidence_id,))) == 0
+    assert code("critical", result(line(A)), code=5) == 5
