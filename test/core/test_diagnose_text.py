@@ -1,4 +1,4 @@
-"""A pasted text gives findings: several failures, chains told by their end, and what isn't understood is said."""
+"""Failures in a pasted text become findings, and lines that aren't understood are listed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict
 
 import jsonschema
-import pytest
-from front_doors import reporter as door
-from test_diagnosis import line
+from evidence_lines import check_line
+from front_doors import reporter
 
+from hardware.evidence.record import Outcome
 from reports.diagnose_command import SCHEMA, diagnosis_markdown, diagnosis_object
 from reports.diagnose_text import diagnose_text, versions_in
 
@@ -45,14 +45,16 @@ FAILED test/x.py::test_b - WeirdError: nobody <script>knows</script>
 """
 
 
+def diagnosed(text: str):
+    return diagnose_text(text, source="t.log", timestamp="2026-01-01")
+
+
 def kinds(text: str) -> list[tuple[str, str]]:
-    found = diagnose_text(text, source="t.log", timestamp="2026-01-01")
-    return [(one.error_type, one.hardware_type) for one in found.findings]
+    return [(one.error_type, one.hardware_type) for one in diagnosed(text).findings]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_failures_of_a_text_are_found_once_each_with_the_target_that_it_names():
+    for text, expected in (
         (CHAIN, [("unsupported_operator", "mps")]),
         (RANKS, [("out_of_memory", "cuda")]),
         (PYTEST, [("device_lost", "xpu"), ("unknown", "xpu")]),
@@ -66,20 +68,15 @@ def kinds(text: str) -> list[tuple[str, str]]:
         ('{"kind": "check", "cell_id": 1} Segmentation fault\n', [("crash", "any")]),
         ("KeyError: 'x' is not a failure of a device\nSegmentation fault\n", [("crash", "any")]),
         ("\x1b[31mRuntimeError: No HIP GPUs are available\x1b[0m\n", [("device_absent", "rocm")]),
-    ],
-)
-def test_failures_of_a_text_are_found_once_each_with_the_target_that_it_tells(text, expected):
-    assert kinds(text) == expected
-
-
-def test_finding_quotes_its_line_and_counts_what_is_alike():
-    (finding,) = diagnose_text(RANKS, source="t.log", timestamp="2026-01-01").findings
+    ):
+        assert kinds(text) == expected, text
+    (finding,) = diagnosed(RANKS).findings
     assert "says line 4; 2 times in all: torch.OutOfMemoryError: CUDA out of memory" in finding.message
     assert finding.evidence_ids == ("t.log:4", "t.log:8")
 
 
 def test_what_is_not_understood_is_said_and_harmless():
-    found = diagnose_text(PYTEST, source="t.log", timestamp="2026-01-01")
+    found = diagnosed(PYTEST)
     assert [one.split(": ")[:2] for one in found.not_understood] == [["t.log:6", "WeirdError"]]
     (unknown,) = [one for one in found.findings if one.error_type == "unknown"]
     assert unknown.confidence == "low"
@@ -94,14 +91,13 @@ def test_versions_that_a_text_tells_make_a_known_fault_of_it():
 
 
 def test_pasted_lines_of_evidence_are_findings_of_their_cells():
-    failed = line(error_type="crashed", outcome="crashed", error_message="ended by SIGSEGV")
-    found = diagnose_text(json.dumps(asdict(failed)) + "\n{broken\n", source="t.log", timestamp="2026-01-01")
-    (finding,) = found.findings
+    failed = check_line("builds", Outcome.CRASHED, error_type="crashed", error_message="ended by SIGSEGV")
+    (finding,) = diagnosed(json.dumps(asdict(failed)) + "\n{broken\n").findings
     assert (finding.error_type, finding.cells) == ("crash", (failed.cell_id,))
 
 
 def test_json_is_as_its_schema_says():
-    found = diagnose_text(CHAIN + PYTEST, source="t.log", timestamp="2026-01-01")
+    found = diagnosed(CHAIN + PYTEST)
     data = diagnosis_object(found, "2026-01-01")
     jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
     assert sum(data["error_counts"].values()) == len(data["errors"]) == 3
@@ -121,36 +117,33 @@ def test_long_and_broken_texts_end():
 def test_door_reads_a_file_and_ends_as_it_was_asked(tmp_path, capsys):
     log = tmp_path / "trace.log"
     log.write_text(RANKS, encoding="utf-16")  # as PowerShell writes it
-    assert door.main(["--diagnose", str(log)]) == 1
+    assert reporter.main(["--diagnose", str(log)]) == 1
     assert "# Diagnosis of trace.log" in capsys.readouterr().out
-    assert door.main(["--diagnose", str(log), "--fail-on", "critical", "--format", "json"]) == 0
+    assert reporter.main(["--diagnose", str(log), "--fail-on", "critical", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["errors"][0]["error_type"] == "out_of_memory"
-    assert door.main(["--diagnose", str(log), "--output-dir", str(tmp_path / "out")]) == 1
+    assert reporter.main(["--diagnose", str(log), "--output-dir", str(tmp_path / "out")]) == 1
     assert (tmp_path / "out" / "diagnosis.md").is_file()
     log.write_text("RuntimeError: No CUDA GPUs are available, asked with hf_abcdefghijklmnopqrstuvwxyz012345\n")
-    assert door.main(["--diagnose", str(log)]) == 0
+    assert reporter.main(["--diagnose", str(log)]) == 0
     assert "hf_abcdef" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--diagnose", "no/such.log"], "can't be read"),
-        (["--diagnose", "."], "is a folder"),
-        (["--diagnose", "{empty}"], "is empty"),
-        (["--diagnose", "{empty}", "--format", "html"], "no form but markdown or json"),
-        (["--diagnose", "{empty}", "--matrix"], "a document of its own"),
-    ],
-)
-def test_wrong_questions_are_answered_with_what_to_do(arguments, said, tmp_path, capsys):
+def test_the_command_refuses_what_it_cannot_read_with_what_to_do(tmp_path, capsys):
     empty = tmp_path / "empty.log"
     empty.write_text(" \n")
-    assert door.main([one.replace("{empty}", str(empty)) for one in arguments]) == 4
-    assert said in capsys.readouterr().err
+    for words, message in (
+        ("no/such.log", "can't be read"),
+        (".", "is a folder"),
+        (str(empty), "is empty"),
+        (f"{empty} --format html", "no form but markdown or json"),
+        (f"{empty} --matrix", "a document of its own"),
+    ):
+        assert reporter.main(["--diagnose", *words.split()]) == 4
+        assert message in capsys.readouterr().err
 
 
 def test_operator_that_one_target_lacks_names_those_that_have_it():
-    (finding,) = diagnose_text(CHAIN, source="t.log", timestamp="2026-01-01").findings
+    (finding,) = diagnosed(CHAIN).findings
     (advice,) = [text for text in finding.recommendations if text.startswith("Use other hardware")]
     assert "aten._fft_r2c is on cpu, cuda" in advice
     assert "mps" not in advice

@@ -1,4 +1,4 @@
-"""Each expression that shows an error type has a real message, and no text takes it long or leads it astray."""
+"""Each expression of an error type matches a real message, and no hostile text makes it slow."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from generators.compatibility.rules import load_rules
-from hardware.errors import BrokenInput
 from hardware.evidence.error_types import current_name, known_error_types
 from reports.error_patterns import Around, Expression, error_types, identify, known_issues, patterns, target_of
 
@@ -72,31 +69,15 @@ def test_data_names_only_error_types_rules_and_exceptions_that_there_are():
     assert "crashed" not in known_error_types()
 
 
-def test_rule_with_an_error_type_that_nobody_knows_is_refused(tmp_path):
-    from generators.compatibility.rule import read_rules
-
-    path = tmp_path / "own.toml"
-    text = '[[rule]]\nid = "a.b"\nwhen.precision = "float32"\ntarget = "cpu"\nlevel = "low"\nbasis = "declared"\n'
-    text += 'reason = "r"\nsource = "docs/QNN.md"\nerror_type = "{}"\n'
-    path.write_text(text.format("export_failed"))
-    assert read_rules(path)[0].error_type == "export_failed"
-    path.write_text(text.format("exprot_failed"))
-    with pytest.raises(BrokenInput, match="Did you mean 'export_failed'"):
-        read_rules(path)
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (r"WebNN context is lost", ("webnn context is lost",)),
-        (r"Timeout \(?>\s?\d+s", ("timeout ",)),
-        (r"a (b|c) long tail|[ab|]x\|yz", (" long tail", "x|yz")),
-        (r"\w{3,20}ab", ()),
-        (r"colou?r of", ("colo",)),
-    ],
-)
-def test_words_that_each_match_holds_are_read_off_an_expression(source, words):
-    assert Expression.of(source).words == words
+def test_words_that_each_match_has_are_read_off_an_expression():
+    words = {
+        r"WebNN context is lost": ("webnn context is lost",),
+        r"Timeout \(?>\s?\d+s": ("timeout ",),
+        r"a (b|c) long tail|[ab|]x\|yz": (" long tail", "x|yz"),
+        r"\w{3,20}ab": (),
+        r"colou?r of": ("colo",),
+    }
+    assert {source: Expression.of(source).words for source in words} == words
 
 
 def test_expressions_find_what_plain_regular_expressions_find():
@@ -106,9 +87,8 @@ def test_expressions_find_what_plain_regular_expressions_find():
         assert [bool(expression.search(one)) for one in texts] == [bool(plain.search(one)) for one in texts]
 
 
-@pytest.mark.parametrize(
-    "piece", ["a", "a-", "lib", "aten::x ", '"a', "Permission denied ", "requires x", "[ ", "é\x00"]
-)
-def test_hostile_texts_end(piece):
-    text = piece * (1_000_000 // len(piece))
-    assert identify(text, log=text).error_type == "unknown"
+def test_hostile_texts_end():
+    pieces = ("a", "a-", "lib", "aten::x ", '"a', "Permission denied ", "requires x", "[ ", "é\x00")
+    for piece in pieces:
+        text = piece * (500_000 // len(piece))
+        assert identify(text, log=text).error_type == "unknown", piece
