@@ -1,14 +1,13 @@
-"""What changed from one run to another, and by what: nothing is called green, flaky, slower or a cause that isn't."""
+"""What changed between runs and why: nothing is called green, flaky, slower or a cause that isn't."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from made_runs import BERT, CHECKS, CUDA, a_run, lines_of, shown
 
 from generators.compatibility.run_summary import RunState, RunSummary, summarize_run
-from hardware.evidence.record import EDITED, Outcome, RunLine
+from hardware.evidence.record import EDITED, Outcome
 from reports.comparison.causes import Hardware, cause_of
 from reports.comparison.cell_changes import compare_last_green, compare_sides
 from reports.comparison.comparison_result import CellChange, ChangeKind, RunComparison, Side
@@ -24,9 +23,9 @@ INVENTORY = {
 }
 
 
-def side(*showings_: RunSummary) -> Side:
-    runs = {one.run.run_id: one.run for one in showings_}
-    return Side(name="a side", runs=tuple(runs.values()), showings={one.cell.id: one for one in showings_})
+def side(*summaries: RunSummary) -> Side:
+    runs = {one.run.run_id: one.run for one in summaries}
+    return Side(name="a side", runs=tuple(runs.values()), showings={one.cell.id: one for one in summaries})
 
 
 def compared(before: RunSummary, now: RunSummary, *others: RunSummary) -> RunComparison:
@@ -43,32 +42,39 @@ def since_green(*history: RunSummary) -> CellChange | None:
 
 
 GREEN, RED = shown(a_run("r1", 1)), shown(a_run("r2", 2), BROKEN)
-DEVICE = a_run("r1", 1, CUDA)
 
 
-@pytest.mark.parametrize(
-    ("showing", "state"),
-    [
-        (GREEN, RunState.GREEN),
-        (RED, RunState.FAILED),
-        (shown(DEVICE), RunState.GREEN),
-        (shown(DEVICE, substitution_reason="not here", actual_target="cpu"), RunState.UNKNOWN),
-        (shown(DEVICE, BROKEN, substitution_reason="not here", actual_target="cpu"), RunState.UNKNOWN),
-        (shown(DEVICE, outcome=Outcome.PASSED_ON_FALLBACK), RunState.UNKNOWN),
-        (shown(DEVICE, CHECKS, actual_target=None), RunState.FAILED),
-        (shown(a_run("r1", 1), conditions={EDITED: "yes"}), RunState.UNKNOWN),
-        (shown(a_run("r1", 1), BROKEN, conditions={EDITED: "yes"}), RunState.UNKNOWN),
-        (shown(a_run("r1", 1), outcome=Outcome.SKIPPED), RunState.UNKNOWN),
-        (shown(a_run("r1", 1), outcome=Outcome.AMBIGUOUS), RunState.UNKNOWN),
-        (shown(a_run("r1", 1), max_rel_error=None), RunState.UNKNOWN),
-        (shown(a_run("r1", 1), tolerance=1e-2, max_rel_error=5e-3), RunState.GREEN),
-        (shown(a_run("r1", 1), suite_hash="another"), RunState.UNKNOWN),
-        (shown(a_run("r1", 1), started_at="2999-01-01T00:00:00+00:00"), RunState.UNKNOWN),
-        (shown(a_run("r1", 1), offloaded_ops={"aten.mm": 1}), RunState.UNKNOWN),
-    ],
-)
-def test_what_a_run_shows_is_green_only_where_every_planned_check_passed_on_the_device_asked_for(showing, state):
-    assert showing.state is state
+def first(*broken: str, plan: dict[str, object] | None = None, **of_all: object) -> RunSummary:
+    return shown(a_run("r1", 1, plan=plan or {}), broken, **of_all)
+
+
+def second(*broken: str, run: dict[str, object] | None = None, **of_all: object) -> RunSummary:
+    return shown(a_run("r2", 2, **(run or {})), broken, **of_all)
+
+
+def test_a_run_is_green_only_if_every_planned_check_passed_on_the_requested_device():
+    device, away = a_run("r1", 1, CUDA), {"substitution_reason": "not here", "actual_target": "cpu"}
+    edited = {"conditions": {EDITED: "yes"}}
+    states = {
+        RunState.GREEN: [GREEN, shown(device), first(tolerance=1e-2, max_rel_error=5e-3)],
+        RunState.FAILED: [RED, shown(device, CHECKS, actual_target=None)],
+        RunState.UNKNOWN: [
+            shown(device, **away),
+            shown(device, BROKEN, **away),
+            shown(device, outcome=Outcome.PASSED_ON_FALLBACK),
+            first(**edited),
+            first(*BROKEN, **edited),
+            first(outcome=Outcome.SKIPPED),
+            first(outcome=Outcome.AMBIGUOUS),
+            first(max_rel_error=None),
+            first(suite_hash="another"),
+            first(started_at="2999-01-01T00:00:00+00:00"),
+            first(offloaded_ops={"aten.mm": 1}),
+        ],
+    }
+    assert {state: [one.state for one in shown_] for state, shown_ in states.items()} == {
+        state: [state] * len(shown_) for state, shown_ in states.items()
+    }
 
 
 def test_what_was_cut_off_is_unknown_and_a_failure_that_came_before_stays_one():
@@ -86,33 +92,27 @@ def test_what_was_cut_off_is_unknown_and_a_failure_that_came_before_stays_one():
     )  # no pass stands for another
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "kind"),
-    [
-        (GREEN, shown(a_run("r2", 2)), None),
+def test_how_a_change_is_called():
+    thin = {"plan": {"checks": (*CHECKS[:2], CHECKS[3])}}
+    for before, now, kind in (
+        (GREEN, second(), None),
         (GREEN, RED, ChangeKind.WORSE),
         (RED, replace(GREEN, run=a_run("r3", 3)), ChangeKind.BETTER),
-        (GREEN, shown(a_run("r2", 2), outcome=Outcome.SKIPPED), ChangeKind.WORSE),
-        (shown(a_run("r1", 1), ("backward",)), RED, ChangeKind.WORSE),
+        (GREEN, second(outcome=Outcome.SKIPPED), ChangeKind.WORSE),
+        (first("backward"), RED, ChangeKind.WORSE),
         (RED, shown(a_run("r3", 3), ("backward",)), ChangeKind.BETTER),
-        (shown(a_run("r1", 1), ("builds",)), shown(a_run("r2", 2), ("backward",)), ChangeKind.WORSE),
+        (first("builds"), second("backward"), ChangeKind.WORSE),
         (RED, shown(a_run("r3", 3), BROKEN, error_type="numerical_mismatch"), ChangeKind.CHANGED),
-        (GREEN, shown(a_run("r2", 2, plan={"checks": (*CHECKS[:2], CHECKS[3])})), ChangeKind.CHANGED),
-        (GREEN, shown(a_run("r2", 2), tolerance=1e-3), ChangeKind.CHANGED),
-        (shown(a_run("r1", 1, plan={"subject": "checkpoint"})), shown(a_run("r2", 2)), ChangeKind.CHANGED),
-        (GREEN, shown(a_run("r2", 2), actual_dtype="bfloat16"), ChangeKind.CHANGED),
-    ],
-)
-def test_how_a_change_is_called(before, now, kind):
-    found = compared(before, now)
-    assert [change.kind for change in found.changes] == ([kind] if kind else [])
-    assert sum(found.same.values()) == (0 if kind else 1)
-    assert found.met("error") == (kind is ChangeKind.WORSE)
-
-
-def test_a_cell_of_one_plan_alone_is_neither_worse_nor_the_same():
-    other = shown(a_run("r2", 2, CUDA))
-    found = compare_sides(side(GREEN), side(other), {})
+        (GREEN, second(run=thin), ChangeKind.CHANGED),
+        (GREEN, second(tolerance=1e-3), ChangeKind.CHANGED),
+        (first(plan={"subject": "checkpoint"}), second(), ChangeKind.CHANGED),
+        (GREEN, second(actual_dtype="bfloat16"), ChangeKind.CHANGED),
+    ):
+        found = compared(before, now)
+        assert [change.kind for change in found.changes] == ([kind] if kind else [])
+        assert sum(found.same.values()) == (0 if kind else 1)
+        assert found.met("error") == (kind is ChangeKind.WORSE)
+    found = compare_sides(side(GREEN), side(shown(a_run("r2", 2, CUDA))), {})  # no cell in common
     assert [(change.cell, change.kind) for change in found.changes] == [
         (CUDA, ChangeKind.NEW),
         (BERT, ChangeKind.GONE),
@@ -124,57 +124,46 @@ def causes(before: RunSummary, now: RunSummary) -> list[str]:
     return [one.name for one in cause_of(before, now, Hardware()).candidates]
 
 
-def moved(**versions: str) -> RunLine:
-    return a_run("r2", 2, versions=versions)
+def test_the_one_version_that_differs_is_named_if_the_target_depends_on_it():
+    def cause(**versions: str):
+        return the_change(GREEN, second(*BROKEN, run={"versions": versions})).cause
 
-
-def test_the_one_version_that_differs_is_named_and_what_the_target_does_not_depend_on_is_no_candidate():
-    one = the_change(GREEN, shown(moved(torch="2.14.0", numpy="2.5.0"), BROKEN)).cause
+    one = cause(torch="2.14.0", numpy="2.5.0")
     assert str(one) == "only this differs: torch 2.13.0, now 2.14.0"
     assert [other.name for other in one.others] == ["numpy"]
-    two = the_change(GREEN, shown(moved(torch="2.14.0", transformers="5.6.0"), BROKEN)).cause
+    two = cause(torch="2.14.0", transformers="5.6.0")
     assert two.single is None
     assert [one.name for one in two.candidates] == ["torch", "transformers"]
-    none = the_change(GREEN, shown(moved(numpy="2.5.0"), BROKEN)).cause
+    none = cause(numpy="2.5.0")
     assert none.single is None
     assert "nothing differs that the target declares to depend on" in str(none)
     assert "nothing that is recorded differs" in str(the_change(GREEN, RED).cause)
-
-
-def test_a_version_that_went_away_differs():
     without = {name: text for name, text in GREEN.run.versions.items() if name != "transformers"}
     gone = shown(replace(a_run("r2", 2), versions=without), BROKEN)
     assert str(cause_of(GREEN, gone, Hardware())) == "only this differs: transformers 5.5.4, now absent"
 
 
-@pytest.mark.parametrize(
-    ("now", "names"),
-    [
-        (shown(a_run("r2", 2, plan={"suite_hash": "other"}), BROKEN), ["suite"]),
-        (shown(a_run("r2", 2, plan={"suite_hash": "other"}), BROKEN, config_hash="beef"), ["suite"]),
-        (shown(a_run("r2", 2), BROKEN, model_revision="sha256:2"), []),  # the other side doesn't say which
-        (shown(a_run("r2", 2), BROKEN, tolerance=1e-6), ["tolerance"]),
-        (shown(a_run("r2", 2, versions={"hwcompat": "0.1.0+b"}), BROKEN, tolerance=1e-6), ["hwcompat"]),
-        (shown(a_run("r2", 2), BROKEN, accelerator="another device"), ["accelerator"]),
-        (shown(a_run("r2", 2), BROKEN, accelerator=None), []),
-        (shown(a_run("r2", 2, machine="lab"), BROKEN), ["machine"]),
-        (shown(a_run("r2", 2, plan={"subject": "config"}), BROKEN), ["subject"]),
-        (shown(a_run("r2", 2, isolation="none"), BROKEN), ["isolation"]),
-    ],
-)
-def test_a_suite_a_tolerance_a_device_or_a_machine_is_a_candidate_too(now, names):
-    assert causes(GREEN, now) == names
-
-
-def test_other_weights_under_one_name_are_told():
+def test_a_suite_a_tolerance_a_device_or_a_machine_is_a_candidate_too():
+    other_suite = {"plan": {"suite_hash": "other"}}
+    for now, names in (
+        (second(*BROKEN, run=other_suite), ["suite"]),
+        (second(*BROKEN, run=other_suite, config_hash="beef"), ["suite"]),
+        (second(*BROKEN, model_revision="sha256:2"), []),  # the other side doesn't record it
+        (second(*BROKEN, tolerance=1e-6), ["tolerance"]),
+        (second(*BROKEN, run={"versions": {"hwcompat": "0.1.0+b"}}, tolerance=1e-6), ["hwcompat"]),
+        (second(*BROKEN, accelerator="another device"), ["accelerator"]),
+        (second(*BROKEN, accelerator=None), []),
+        (second(*BROKEN, run={"machine": "lab"}), ["machine"]),
+        (second(*BROKEN, run={"plan": {"subject": "config"}}), ["subject"]),
+        (second(*BROKEN, run={"isolation": "none"}), ["isolation"]),
+    ):
+        assert causes(GREEN, now) == names
     old, new = (shown(a_run(f"r{n}", n), model_revision=f"sha256:{n}") for n in (1, 2))
     assert causes(old, new) == ["weights"]
     assert compared(old, new).suites == {"weights": (BERT,)}
-
-
-def test_a_condition_that_says_again_what_a_version_says_is_no_second_candidate():
+    # A condition that repeats a version is no second candidate.
     old = shown(a_run("r1", 1, versions={"torch": "a"}), conditions={"build": "a", "attention": "sdpa"})
-    new = shown(a_run("r2", 2, versions={"torch": "b"}), BROKEN, conditions={"build": "b", "attention": "sdpa"})
+    new = second(*BROKEN, run={"versions": {"torch": "b"}}, conditions={"build": "b", "attention": "sdpa"})
     assert causes(old, new) == ["torch"]
 
 
