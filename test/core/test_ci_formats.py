@@ -21,13 +21,12 @@ from hardware.evidence.record import Outcome
 from reports.delivery import SUMMARY_VARIABLE, deliver_to_github
 from reports.diagnose import diagnose
 from reports.finding import Finding, Remedy, Severity
-from reports.formats import FORMATS, report_text, sarif, suffix_of
+from reports.formats import FORMATS, report_text, sarif
 from reports.formats.github import LARGEST_SUMMARY, MOST_ANNOTATIONS, github_annotations, github_summary
 from reports.report import Report
 from reports.source_places import SuitePlace, place_of, suite_places
 
 # From the npm package @microsoft/jest-sarif 1.0.0-beta.0, under the MIT licence.
-ROOT = Path(__file__).parents[2]
 SCHEMA = Path(__file__).parents[1] / "support/data" / "sarif-2.1.0-rtm.5.json.gz"
 SUITE = "hwcompat-out/suites/test_b%2Cc%3Ad.py"
 
@@ -212,15 +211,3 @@ def test_suites_are_found_by_plain_names_alone(tmp_path: Path, monkeypatch: pyte
     assert found == {BERT: SuitePlace(file="s/test_bert.py", lines={"builds": 4})}
     assert place_of(finding(BERT, checks=("builds",)), found).line == 4
     assert not place_of(finding(), found).is_file
-
-
-def test_the_failure_that_the_documentation_shows_is_the_same_in_every_format() -> None:
-    shown = ROOT / "docs" / "formats"
-    texts = {name: (shown / f"failure.{suffix_of(name)}").read_text(encoding="utf-8") for name in FORMATS.names()}
-    (known,) = json.loads(texts["json"])["errors"]
-    assert all("off by" in text or "0.41 of the output" in text for text in texts.values())
-    (result,) = json.loads(texts["sarif"])["runs"][0]["results"]
-    assert result["partialFingerprints"]["hwcompatFinding/v1"] == known["id"]
-    assert len(json.loads(texts["gitlab"])) == 1
-    assert texts["github"].count("\n::error ") == texts["markdown"].count("### error: ") == 1
-    assert not [name for name, text in texts.items() if re.search(r"/(home|root|tmp|work|Users)/", text)]

@@ -23,18 +23,14 @@ OLDER, NEWER, OTHER = "20260101T000000Z-aaaaaa", "20260102T000000Z-bbbbbb", "202
 FAILED, DAMAGED = "unsupported", "evidence_damaged"
 
 
-def two_runs(folder: Path) -> Path:
-    """Write a run that passed, and a later one that failed."""
-    for run_id, day, broken in ((OLDER, 1, ()), (NEWER, 2, ("matches_reference",))):
-        run = a_run(run_id, day)
-        write_lines(folder / f"{run_id}-1.jsonl", run)
-        write_lines(folder / f"{run_id}-2.jsonl", *lines_of(run, broken))
-    return folder
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return two_runs(tmp_path)
+    """A run that passed, and a later one that failed."""
+    for run_id, day, broken in ((OLDER, 1, ()), (NEWER, 2, ("matches_reference",))):
+        run = a_run(run_id, day)
+        write_lines(tmp_path / f"{run_id}-1.jsonl", run)
+        write_lines(tmp_path / f"{run_id}-2.jsonl", *lines_of(run, broken))
+    return tmp_path
 
 
 def level(latest: Latest, cell: str = BERT) -> str:
@@ -54,14 +50,21 @@ def test_a_second_run_line_takes_over_no_versions(tmp_path):
 
 
 def test_no_false_run_line_takes_a_failure_away(tmp_path):
-    changed = replace(a_run(NEWER, 2), origin=Origin.CHANGED)
-    days = [replace(a_run(NEWER, 2), started_at=f"{year}-01-01T00:00:00+00:00") for year in (2010, 2999)]
-    for number, (name, line) in enumerate(
-        [("99999", changed), ("1", changed), ("99999", days[0]), ("99999", days[1])]
-    ):
-        folder = two_runs(tmp_path / str(number))
-        write_lines(folder / f"{NEWER}-{name}.jsonl", line)
-        assert level(read_latest(folder)) == DAMAGED, line
+    cells = [f"{model}/fill-mask/cpu/float32" for model in ("albert", "bert", "electra", "esm")]
+    changes = (
+        ("99999", {"origin": Origin.CHANGED}),
+        ("2", {"origin": Origin.CHANGED}),  # in the place of the true one
+        ("99999", {"started_at": "2010-01-01T00:00:00+00:00"}),
+        ("99999", {"started_at": "2999-01-01T00:00:00+00:00"}),
+    )
+    for number, (cell, (place, change)) in enumerate(zip(cells, changes, strict=True)):
+        older, newer = (a_run(f"2026010{day}T000000Z-aaaaa{number}", day, cell) for day in (1, 2))
+        for run, broken in ((older, ()), (newer, ("matches_reference",))):
+            write_lines(tmp_path / f"{run.run_id}-1.jsonl", *lines_of(run, broken))
+            write_lines(tmp_path / f"{run.run_id}-2.jsonl", run)
+        write_lines(tmp_path / f"{newer.run_id}-{place}.jsonl", replace(newer, **change))
+    found = read_latest(tmp_path)
+    assert {cell: level(found, cell) for cell in cells} == dict.fromkeys(cells, DAMAGED)
 
 
 def test_several_lines_of_a_run_that_agree_are_one(folder):

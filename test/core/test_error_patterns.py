@@ -8,7 +8,7 @@ from pathlib import Path
 
 from generators.compatibility.rules import load_rules
 from hardware.evidence.error_types import current_name, known_error_types
-from reports.error_patterns import Around, Expression, error_types, identify, known_issues, patterns, target_of
+from reports.error_patterns import Around, error_types, identify, known_issues, patterns, target_of
 
 MESSAGES = tomllib.loads(
     (Path(__file__).parents[1] / "support/data/failure_messages.toml").read_text(encoding="utf-8")
@@ -67,17 +67,6 @@ def test_data_names_only_error_types_rules_and_exceptions_that_there_are():
     assert all(issue.of <= {*error_types()} and issue.url.startswith("https://") for issue in known_issues())
     assert current_name("crashed") == "crash"
     assert "crashed" not in known_error_types()
-
-
-def test_words_that_each_match_has_are_read_off_an_expression():
-    words = {
-        r"WebNN context is lost": ("webnn context is lost",),
-        r"Timeout \(?>\s?\d+s": ("timeout ",),
-        r"a (b|c) long tail|[ab|]x\|yz": (" long tail", "x|yz"),
-        r"\w{3,20}ab": (),
-        r"colou?r of": ("colo",),
-    }
-    assert {source: Expression.of(source).words for source in words} == words
 
 
 def test_expressions_find_what_plain_regular_expressions_find():

@@ -17,7 +17,6 @@ from hardware.evidence.runs import History, PastRun
 from reports.cell_report import CellReport
 from reports.formats import report_text
 from reports.html import charts
-from reports.html.charts import timeline
 from reports.html.page import SHOWN, paged
 from reports.report import Report
 
@@ -106,18 +105,6 @@ def test_a_short_list_is_whole_and_the_same_report_is_the_same_page():
     long = paged([f"é{number}" for number in range(SHOWN + 1)], {"text": []}, size=7)
     assert unpacked(long.rest or {}) == [f"é{number}" for number in range(SHOWN + 1)]
     assert report_text(large_report(), "html") == report_text(large_report(), "html")
-
-
-def test_runs_over_time_are_as_high_as_they_have_lines(page: str):
-    shown = timeline(large_report().history)
-    assert shown[1][1] == ("torch 2.1 → 2.2",)
-    bars = re.findall(r'<rect class="bar \w+" x="(\d)" y="(\d+)" width="0.85" height="(\d+)"/>', page)
-    most = max(sum(run.outcomes.values()) for run, _ in shown)
-    assert f'viewBox="0 0 2 {most}"' in page
-    heights = {x: sum(int(height) for at, _, height in bars if at == x) for x, _, _ in bars}
-    assert list(heights.values()) == [sum(run.outcomes.values()) for run, _ in shown]
-    assert min(int(y) for _, y, _ in bars) == 0
-    assert len(bars) == 4
 
 
 def test_an_error_is_left_of_the_limit_only_if_it_is_allowed():

@@ -121,20 +121,20 @@ def test_hostile_reasons_stay_data():
     assert shown == "</script><script>document.title='owned'</script> <!-- \"'& \\x9b\\u202e"
 
 
-def test_five_hundred_models_stay_small_and_lose_nothing():
+def test_many_models_stay_small_and_lose_nothing():
     targets = (*vocabulary().hardware_types, "simulated")
     verdicts = [
         measured(f"model-{i}/fill-mask/{target}/float32", reasons=because(f"{i} on {target}"))
-        for i in range(500)
+        for i in range(150)
         for target in targets
     ]
     text = page_text(*verdicts)
-    assert len(text.encode()) < 3_000_000
+    assert len(text.encode()) < 900_000
     data = data_of(text)
-    assert len(data["models"]) == 500
+    assert len(data["models"]) == 150
     assert len(data["targets"]) == 11
-    assert detail(data, "models", "model-499/fill-mask/float32", "mps")["Why"] == ["499 on mps"]
-    assert text.count('<tr><th scope="row"><b>model-') == 500
+    assert detail(data, "models", "model-149/fill-mask/float32", "mps")["Why"] == ["149 on mps"]
+    assert text.count('<tr><th scope="row"><b>model-') == 150
 
 
 def test_accelerators_and_machines_are_tables_whose_names_are_text():

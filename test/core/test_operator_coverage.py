@@ -8,8 +8,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from benchmarks.operators.torch_kernels import Native, kernels, natives
-from benchmarks.operators.web_tables import web_section
 from benchmarks.operators.writing import text_of, with_section
 from generators.compatibility.operators import OperatorTable, Section, coverage, known_tables, table_of
 from generators.compatibility.operators.operator_names import examples, operators_named
@@ -21,31 +19,6 @@ from hardware.target import Target
 
 ROOT = Path(__file__).parents[2]
 TABLE = "generators.compatibility.operators.operator_table"
-YAML = """
-- func: add.Tensor(Tensor self, Tensor other) -> Tensor
-  structured_delegate: add.out
-- func: add.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
-  structured: True
-  ufunc_inner_loop:
-    Generic: add (AllAndComplex)
-  dispatch:
-    MPS: add_out_mps
-- func: linear(Tensor input) -> Tensor
-- func: rand(SymInt[] size) -> Tensor
-  dispatch:
-    CompositeExplicitAutograd: rand
-- func: mm(Tensor self) -> Tensor
-  dispatch:
-    CPU, CUDA: mm
-- func: mm.dtype(Tensor self, ScalarType out_dtype) -> Tensor
-  dispatch:
-    CUDA: mm_dtype
-- func: only_sparse(Tensor self) -> Tensor
-  dispatch:
-    SparseCPU: only_sparse
-- func: no_kernel(Tensor self) -> Tensor
-  dispatch: {}
-"""
 
 
 def section(**given: object) -> Section:
@@ -194,37 +167,6 @@ def test_a_table_is_read_as_it_was_written_and_a_broken_one_is_named(tmp_path: P
         file.write_text(text)
         with pytest.raises(BrokenInput, match=r"chip\.json"):
             read_table(file)
-
-
-def test_kernels_follow_delegates_composites_and_overloads(tmp_path: Path) -> None:
-    file = tmp_path / "native_functions.yaml"
-    file.write_text(YAML)
-    entries = natives(file)
-    cpu, cuda, mps = (kernels(entries, key) for key in ("CPU", "CUDA", "MPS"))
-    assert "aten.add" in cpu.supported  # torchgen writes ufunc kernels for CPU and CUDA
-    assert "aten.add" in mps.supported  # by the structured kernel that it delegates to
-    assert cpu.made_of_others == ["aten.linear", "aten.rand"]
-    assert cpu.conditions == {"aten.mm": "not its overloads dtype"}
-    assert cuda.conditions == {}
-    assert set(mps.missing) == {"aten.mm", "aten.only_sparse", "aten.no_kernel"}
-    alone = [Native(name="mm", overload="", keys=frozenset({"CPU"}))]
-    assert kernels(alone, "XPU").missing
-    assert kernels(alone, "XPU", also=frozenset({"mm"})).supported == ["aten.mm"]
-
-
-def test_web_tables_tell_types_whose_opset_an_export_has_not(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "package.json").write_text('{"version": "9.9"}')
-    (tmp_path / "docs" / "webnn-operators.md").write_text(
-        "| Operator | Opset | WebNN API | Comments |\n|:---:|:---:|:---:|:---|\n"
-        "| Abs | ai.onnx(7-12, 13+) | abs | |\n| Gelu | ai.onnx(20+) | gelu | |\n"
-        "| Pad | ai.onnx(7-10, 11-12, 13-17, 18) | pad | not wrap |\n| Attention | com.microsoft(1+) | - | |\n"
-    )
-    found = web_section("webnn", tmp_path, "2026-01-01")
-    assert found.supported == ("onnx.Abs", "onnx.Pad")
-    assert found.conditions == {"onnx.Pad": "not wrap"}
-    assert set(found.missing) == {"onnx.Gelu"}
-    assert found.says("onnx.Tan") == (False, f"not among those that {found.source} lists")
 
 
 MESSAGES = {

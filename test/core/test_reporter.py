@@ -9,13 +9,12 @@ import jsonschema
 import pytest
 from evidence_lines import BERT, check_line, planned_cell, run_line
 
-from hardware.errors import OutOfMemory, OutputError, UsageError
+from hardware.errors import OutputError, UsageError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Outcome, RunLine
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.store import BrokenLine, Evidence
-from hwcompat.plugins.placement.pool import ResourcePool, pool
-from hwcompat.plugins.placement.pool.device_memory import MemoryReading
+from hwcompat.plugins.placement.pool import ResourcePool
 from reports import components, reporter
 from reports.finding import SCHEMA, Severity
 from reports.reporter import HardwareCompatibilityReporter
@@ -43,14 +42,9 @@ def as_json(one: HardwareCompatibilityReporter) -> dict:
     return data
 
 
-def test_the_newest_line_of_a_check_counts_on_its_accelerator():
+def test_the_newest_result_counts_and_a_planned_check_without_one_was_not_run():
     passed = replace(FAILED, outcome=Outcome.PASSED, error_type="", run_id="r2", started_at="2026-01-02")
-    assert read_latest(evidence(passed, FAILED)).checks == (passed,)
     assert HardwareCompatibilityReporter(evidence(FAILED, passed)).collect_compatibility_test_errors() == []
-    elsewhere = replace(passed, accelerator="another CPU")
-    assert len(read_latest(evidence(replace(FAILED, accelerator="a CPU"), elsewhere)).checks) == 2
-    cut = replace(FAILED, run_id="r2", started_at="2026-01-02", outcome=Outcome.NOT_RUN, error_type="interrupted")
-    assert read_latest(evidence(FAILED, cut)).checks == (FAILED,)
     planned = run_line(planned_cell(checks=("builds", "backward")))
     found = read_latest(evidence(check_line("builds"), runs=(planned,))).checks
     assert {one.check_name: one.outcome for one in found} == {"builds": "passed", "backward": "not_run"}
@@ -117,50 +111,6 @@ def test_an_added_error_is_graded_advised_and_redacted():
 
 
 # Parts of this machine
-
-
-@pytest.fixture
-def own_pool(monkeypatch) -> ResourcePool:
-    """A global pool for one test, on a machine with memory to spare, with a budget of 1000 bytes."""
-    spare = MemoryReading(total_bytes=10**9, free_bytes=10**9)
-    one = ResourcePool(budgets={"cpu": 1000, "simulated": 1000}, memory=lambda device: spare)
-    monkeypatch.setattr(pool, "_global", [one])
-    return one
-
-
-def test_low_memory_of_the_pool_is_a_remark_and_memory_pressure_a_warning(own_pool):
-    one = HardwareCompatibilityReporter()
-    assert one.collect_resource_pool_errors() == []
-    with own_pool.lease("kept", "a", object, device="simulated", expected_bytes=790):
-        assert one.collect_resource_pool_errors() == []
-    with own_pool.lease("kept", "b", object, expected_bytes=850):
-        (low,) = one.collect_resource_pool_errors()
-    assert (low.hardware_type, low.error_type, low.severity) == ("cpu", "memory_pressure", Severity.INFO)
-    assert "85 % of the pool's budget" in low.message
-    with own_pool.lease("kept", "c", object, expected_bytes=950):
-        findings = one.collect_resource_pool_errors()
-    (pressure,) = [finding for finding in findings if finding.severity is Severity.WARNING]
-    assert pressure.component == "resource_pool"
-    assert "95 % of the pool's budget" in pressure.message
-    assert any("Close other applications" in text for text in pressure.recommendations)
-
-
-def test_a_load_that_failed_is_a_finding_with_its_reason(own_pool):
-    def full() -> object:
-        raise MemoryError("no 3 GB")
-
-    def missing() -> object:
-        raise ModuleNotFoundError("No module named 'sentencepiece'")
-
-    for name, build in (("large", full), ("other", missing)):
-        with pytest.raises((OutOfMemory, ModuleNotFoundError)):
-            own_pool.get_model("bert", name, build, device="cpu")
-    by_model = {one.model_name: one for one in HardwareCompatibilityReporter().collect_resource_pool_errors()}
-    assert by_model["large"].error_type == "out_of_memory"
-    assert "MemoryError: no 3 GB" in by_model["large"].message
-    assert by_model["other"].error_type == "missing_dependency"
-    assert "sentencepiece" in by_model["other"].message
-    assert any("pip install" in text for text in by_model["other"].recommendations)
 
 
 def test_parts_that_are_missing_or_fail_are_findings_and_the_others_are_tried(monkeypatch):

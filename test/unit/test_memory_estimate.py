@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -13,7 +12,6 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from benchmarks.memory import estimating
 from benchmarks.memory.measuring import measured
 from generators.compatibility.memory_fit import MemoryEstimate, MemoryRequest
 from generators.models.recipe_store import load_recipe
@@ -120,16 +118,4 @@ def test_what_kernels_hold_is_that_of_the_processor_that_is_asked_about():
     for kind in ("AVX2", "AVX512"):
         with kernel_workspace.on_processor(kind):
             held[kind] = kernel_workspace.workspace_of("convolution", args, [given])
-            assert kernel_workspace._block() == {"AVX2": 8, "AVX512": 16}[kind]
     assert held["AVX2"] != held["AVX512"]
-
-
-def test_a_measured_point_is_estimated_for_its_own_processor(monkeypatch):
-
-    blocks = SimpleNamespace(estimate=lambda *_: SimpleNamespace(parts={"workspace": kernel_workspace._block()}))
-    monkeypatch.setattr(estimating, "_skeleton", lambda _: blocks)
-    monkeypatch.setattr(estimating, "_rival", lambda *_: 0)
-    point = {"config_class": "", "model_class": "", "config": {}, "inputs": {}, "mode": "inference"}
-    point |= {"precision": "float32", "batch": 2, "length": 16}
-    said = estimating.with_estimates([{**point, "cpu": kind} for kind in ("AVX2", "AVX512")])
-    assert [(one["cpu"], one["parts"]["workspace"]) for one in said] == [("AVX2", 8), ("AVX512", 16)]
