@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,7 @@ from evidence_lines import BERT, check_line, planned_cell, run_line, write_lines
 from report_parts import because
 from rich.console import Console
 
-from generators.compatibility.matrix import Matrix, build_matrix
 from generators.compatibility.prediction_scores import Scored, Scores
-from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
 from hardware.detection import detect
@@ -25,12 +22,10 @@ from hardware.inventory.telemetry import DeviceSample, HostSample, Sample
 from hardware.inventory_text import list_text
 from hwcompat.plugins.stress.monitor import View
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
-from reports.matrix_text import matrix_text
 from run_test_generation import main
 
 COMMAND = "\n::error::gone\x1b[31m\x9b2J\u202e ##[error]x"
 MARKUP = "[red]x[/red] [/nothing] <b>|`a` [x](javascript:1)"
-CELL = "bert/fill-mask/cuda/float32"
 
 
 def lines_that_are_obeyed(text: str) -> list[str]:
@@ -47,33 +42,6 @@ def test_what_the_check_looks_for_is_seen() -> None:
     for wrong in ("a\n::error::b", "a ##[error]", "\x9b"):
         with pytest.raises(AssertionError):
             check(wrong)
-
-
-def matrix(reason: str) -> Matrix:
-    verdict = Verdict(
-        cell=CELL,
-        level=Level.UNSUPPORTED,
-        basis=Basis.MEASURED,
-        evidence_ids=("r/c/builds",),
-        reasons=because(reason),
-    )
-    devices = {view: {COMMAND: [verdict], f"{MARKUP}\t": [verdict]} for view in ("accelerator", "machine")}
-    return build_matrix(load_rules(), [verdict], {"bert": "embedding"}, timestamp=COMMAND, devices=devices)
-
-
-def test_a_matrix_names_devices_as_text() -> None:
-    for form in ("table", "markdown", "csv", "json"):
-        for by in ("model", "accelerator", "machine"):
-            text = matrix_text(matrix(COMMAND), form, by=by)
-            check(text.replace("\t", "") if form == "csv" else text)
-
-
-def test_no_spreadsheet_takes_a_reason_for_a_formula() -> None:
-    for start in ("=", "＝", "＋", "－", "＠", " =", "\t=", "\n@", "\n", "\t"):
-        text = matrix_text(matrix(f"{start}cmd()"), "csv", by="model")
-        (reason,) = (row["reasons"] for row in csv.DictReader(io.StringIO(text)) if row["hardware"] == "cuda")
-        assert reason.endswith("cmd()"), start
-        assert reason.startswith(("'", "\\")), start
 
 
 def test_the_inventory_names_devices_as_text() -> None:

@@ -22,6 +22,7 @@ HIGH, MEDIUM, LOW, UNSUPPORTED, UNKNOWN = Level
 MEASURED, EXPIRED, PREDICTED, ASSUMED = Basis.MEASURED, Basis.EXPIRED, Basis.PREDICTED, Basis.ASSUMED
 FAMILY_OF = {"bert": "embedding", "albert": "embedding", "gpt2": "text_generation"}
 CELL = "bert/fill-mask/cuda/float32"
+COMMAND = "\n::error::gone\x1b[31m\x9b2J\u202e ##[error]x"
 
 
 def verdict(cell: str, level: Level, basis: Basis = MEASURED, **changes) -> Verdict:
@@ -205,7 +206,7 @@ def test_two_accelerators_that_disagree_are_apart_and_their_names_are_text():
     devices = {
         "accelerator": {
             "H200": [verdict(CELL, HIGH)],
-            "T4\x1b": [verdict(CELL, UNSUPPORTED)],
+            COMMAND: [verdict(CELL, UNSUPPORTED)],
             "<b>one|": [verdict(CELL, HIGH)],
             "[two](x)": [verdict(CELL, UNSUPPORTED)],
         },
@@ -216,11 +217,17 @@ def test_two_accelerators_that_disagree_are_apart_and_their_names_are_text():
     assert {name: set(view[name]["cuda"].levels) for name in view} == {
         name: {verdicts[0].level} for name, verdicts in devices["accelerator"].items()
     }
-    elsewhere = "high on <b>one|, unsupported on T4\x1b, unsupported on [two](x)"
-    assert view["H200"]["cuda"].notes == (f"{CELL}: high here, {elsewhere}",)
+    (note,) = view["H200"]["cuda"].notes
+    assert note.startswith(f"{CELL}: high here, ")
+    assert [one for one in ("high on <b>one|", f"unsupported on {COMMAND}") if one not in note] == []
     text = matrix_text(found, by="accelerator")
     assert "Cells that have another level elsewhere:" in text
-    assert "\x1b" not in text
+    for form in ("table", "markdown", "csv", "json"):
+        for by in ("accelerator", "machine"):
+            lines = matrix_text(found, form, by=by).split("\n")
+            assert [
+                one for one in lines if one.lstrip().startswith("::") or "##[" in one or not one.isprintable()
+            ] == []
     assert "Cells that" not in matrix_text(found, by="machine")
     markdown = matrix_text(found, "markdown", by="accelerator")
     assert "<b>" not in markdown
@@ -327,11 +334,12 @@ def test_csv_has_a_row_for_each_cell_with_its_basis():
 
 
 def test_csv_has_no_formula_and_no_tab():
-    for text, start in (('a, "b"\nc', "a"), ("=cmd()", "'=cmd()"), ("\t=cmd()\tx", "\\t=cmd()\\tx")):
-        found = matrix(verdict(CELL, UNSUPPORTED, reasons=(*because(text), *because("\n=cmd()"))))
+    for start in ("=", "＝", "＋", "－", "＠", " =", "\t=", "\n@", "\n", "\t"):
+        found = matrix(verdict(CELL, UNSUPPORTED, reasons=because(f'{start}cmd()\tx, "y"')))
         assert "\t" not in matrix_text(found, "csv", by="model")
         (row,) = [row for (_, target), row in csv_rows(found, by="model").items() if target == "cuda"]
-        assert row["reasons"].startswith(start), text
+        assert row["reasons"].startswith(("'", "\\")), start
+        assert row["reasons"].endswith('cmd()\\tx, "y"'), start
 
 
 def test_a_view_with_nothing_to_show_says_so_and_an_unknown_one_is_refused():
