@@ -80,8 +80,8 @@ def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str
     if request.without_memory:
         return None
 
-    told = "the model" if request.anonymise_models else name
-    note(f"running {told} without data, to see how much memory it takes …")
+    shown_name = "the model" if request.anonymise_models else name
+    note(f"running {shown_name} without data, to see how much memory it takes …")
     question = {
         "mode": "training" if request.training else None,
         "precision": request.precision,

@@ -133,8 +133,8 @@ def _since_green(word: str, shelf: _OpenEvidence, machine: str) -> RunComparison
         raise NothingMatched("nothing was planned in these runs")
     others = sorted({run.machine for run in evidence.runs.values()} - {name})
     if others:
-        told = ", ".join(one_line(one, longest=40) or "unnamed" for one in others[:5])
-        note(f"runs of {len(others)} other machine(s) aren't looked at: {told}; --machine NAME names another")
+        shown = ", ".join(one_line(one, longest=40) or "unnamed" for one in others[:5])
+        note(f"runs of {len(others)} other machine(s) aren't looked at: {shown}; --machine NAME names another")
     return compare_last_green(side, since_green(side, evidence, name))
 
 

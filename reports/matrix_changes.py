@@ -266,8 +266,8 @@ def _blocks(found: MatrixChanges, fail_on: Sequence[str]) -> Iterator[Block]:
             rows = [(one.cell, f"{one.before} → {one.now}", "; ".join(one.reasons)) for one in own]
             yield Table(headings=("cell", "level", "why"), rows=rows)
     met = (f"{word}: {number} cell{'' if number == 1 else 's'}" for word, number in found.met(fail_on).items())
-    if told := ", ".join(met):
-        yield f"Failed on {told}."
+    if words := ", ".join(met):
+        yield f"Failed on {words}."
 
 
 def _rows_of_models(changes: Sequence[MatrixChange]) -> dict[str, list[str]]:

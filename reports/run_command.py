@@ -75,7 +75,7 @@ def run_suites(
         counted = f"{done} of {len(lines)} checks were done, the rest is not_run"
         click.echo(printable(f"error: {cut.how}: {counted}. {cut.next_step}"), err=True)
         return INTERRUPTED
-    _say_what_was_missing(result, asked)
+    _print_missing(result, asked)
     code = result.exit_code(allow_fallback=asked.allow_fallback)
     if outcome:
         return outcome.over(code)
@@ -95,9 +95,9 @@ def _by_findings(asked: Options, result: JobResult, report: Report, code: int) -
         return 1
     missing = not asked.allow_fallback and any(c.substituted and c.written.planned.required for c in result.cells)
     missing |= any(cell.written.planned.profile.missing for cell in result.cells)
-    told = {id_ for one in report.findings if one.severity.rank >= Severity.ERROR.rank for id_ in one.evidence_ids}
+    named = {id_ for one in report.findings if one.severity.rank >= Severity.ERROR.rank for id_ in one.evidence_ids}
     unreached = any(
-        line.outcome is Outcome.NOT_RUN and line.error_type != "deselected" and line.evidence_id not in told
+        line.outcome is Outcome.NOT_RUN and line.error_type != "deselected" and line.evidence_id not in named
         for cell in result.cells
         for line in cell.lines
     )
@@ -163,7 +163,7 @@ def _prepare(report_dir: Path) -> None:
         ) from error
 
 
-def _say_what_was_missing(result: JobResult, asked: Options) -> None:
+def _print_missing(result: JobResult, asked: Options) -> None:
     missing: list[CellResult] = [c for c in result.cells if c.substituted and c.written.planned.required]
     for cell in missing:
         mild = asked.allow_fallback

@@ -35,7 +35,7 @@ def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     ]
     shown = [cell for cell in reached if few or cell.verdict.level is not Level.HIGH]
     parts = [] if few else [_overview(result.cells)]
-    shared = frozenset() if few else frozenset.intersection(*(frozenset(_told(cell)[1]) for cell in result.cells))
+    shared = frozenset() if few else frozenset.intersection(*(frozenset(_texts(cell)[1]) for cell in result.cells))
     parts += [part for cell in shown for part in (_table(cell), _conclusion(cell, width, shared))]
     if not few:
         parts.append(_levels(result.cells, [cell for cell in result.cells if cell not in shown], shared, width))
@@ -66,14 +66,14 @@ def _overview(cells: Sequence[CellResult]) -> str:
 def _levels(cells: Sequence[CellResult], high: Sequence[CellResult], shared: Collection[str], width: int) -> str:
     """Return how many cells work, and the conditions that all share or that belong to cells without details."""
     lines = [_labelled("Verdicts", working([cell.verdict.level for cell in cells]), width)]
-    conditions = Counter(text for cell in high for text in _told(cell)[1] if text not in shared)
+    conditions = Counter(text for cell in high for text in _texts(cell)[1] if text not in shared)
     said = [(text, "all cells") for text in sorted(shared)]
     said += [(text, f"{number} of the cells") for text, number in conditions.items()]
     lines += [_labelled("Condition", f"{text} ({whose})", width) for text, whose in said]
     return "\n" + "\n".join(lines)
 
 
-def _told(cell: CellResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _texts(cell: CellResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return explained(cell.verdict)
 
 
@@ -113,7 +113,7 @@ def _error(line: CheckLine | None) -> str:
 def _conclusion(cell: CellResult, width: int, shared: Collection[str]) -> str:
     """Return the result of a cell; conditions that all cells share are shown once, below."""
     planned, verdict = cell.written.planned, cell.verdict
-    reasons, conditions = _told(cell)
+    reasons, conditions = _texts(cell)
     said = []
     if planned.profile.stands_in_for:
         known = "" if planned.profile.recipe.subject == "config" else "unknown. "

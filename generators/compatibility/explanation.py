@@ -100,11 +100,11 @@ def explain(target: Target, facts: Facts, rules: RuleSet) -> Chain:
         *(("also limits", rule) for rule in found.limits if rule not in found.binding),
         *(("outranked", rule) for rule in found.outranked),
     ]
-    links = tuple(Link(role=role, rule=rule, asked=_asked(rule, facts)) for role, rule in roles)
+    links = tuple(Link(role=role, rule=rule, asked=_requests(rule, facts)) for role, rule in roles)
     return Chain(level=found.level, links=links, changes=tuple(_changes(target, facts, rules, found)))
 
 
-def _asked(rule: Rule, facts: Facts) -> tuple[ExplainRequest, ...]:
+def _requests(rule: Rule, facts: Facts) -> tuple[ExplainRequest, ...]:
     return tuple(_one(name, condition, facts) for name, condition in rule.when.items())
 
 
@@ -121,14 +121,14 @@ def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> 
     if found.binding:
         rest = [other for other in found.limits if other not in found.binding]
         without = [
-            f"{' and '.join(asked.text for asked in _asked(rule, facts))} [{rule.id}]" for rule in found.binding
+            f"{' and '.join(asked.text for asked in _requests(rule, facts))} [{rule.id}]" for rule in found.binding
         ]
         level, _ = combined(found.winners, rest)
         which = "all of these" if len(without) > 1 else "this"
         yield f"{level} if {which} stopped applying: {'; '.join(without)}"
     near = []
     for rule in rules.of(target):
-        unmet = [asked for asked in _asked(rule, facts) if not asked.holds]
+        unmet = [asked for asked in _requests(rule, facts) if not asked.holds]
         # A claim helps if there is none, a limit hurts if there is a claim.
         if not unmet or rule.limit != bool(found.winners):
             continue

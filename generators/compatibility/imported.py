@@ -29,13 +29,13 @@ def imported_verdicts(lines: Iterable[CheckLine]) -> dict[str, Verdict]:
     compared with our reference; `unsupported` if all failed, `low` if some did. Other outcomes are ignored."""
     found: dict[str, Verdict] = {}
     for id_, own in lines_by_cell(lines).items():
-        told = [line for line in own if line.outcome.is_failure or line.outcome is Outcome.PASSED]
+        decisive = [line for line in own if line.outcome.is_failure or line.outcome is Outcome.PASSED]
         try:
             cell = Cell.parse(id_)
         except HwCompatError:  # reported as broken evidence
             continue
-        if told:
-            found[cell.id] = _verdict(cell, told)
+        if decisive:
+            found[cell.id] = _verdict(cell, decisive)
     return found
 
 

@@ -313,9 +313,9 @@ def _sort(cell: Cell, lines: Sequence[CheckLine], expiry: Expiry, weights_asked:
 def _not_repeated(found: _Sorted) -> tuple[CheckLine, ...]:
     """Return the current results, and the expired ones of checks without a current result."""
     again = {line.check_name for line in found.expired}
-    told = [line for line in found.current if line.outcome in _EVIDENCE or line.check_name not in again]
-    there = {(line.check_name, line.accelerator) for line in told}
-    return (*told, *(line for line in found.expired if (line.check_name, line.accelerator) not in there))
+    valid = [line for line in found.current if line.outcome in _EVIDENCE or line.check_name not in again]
+    there = {(line.check_name, line.accelerator) for line in valid}
+    return (*valid, *(line for line in found.expired if (line.check_name, line.accelerator) not in there))
 
 
 def _substituted(cell: Cell, line: CheckLine) -> Reason:

@@ -148,8 +148,8 @@ def _conflicts(name: str, verdicts: Sequence[Verdict], split: Mapping[str, Mappi
     for verdict in verdicts:
         others = {other: level for other, level in split.get(verdict.cell, {}).items() if other != name}
         if others and any(level is not verdict.level for level in others.values()):
-            told = ", ".join(f"{level} on {other}" for other, level in sorted(others.items()))
-            found.append(f"{verdict.cell}: {verdict.level} here, {told}")
+            elsewhere = ", ".join(f"{level} on {other}" for other, level in sorted(others.items()))
+            found.append(f"{verdict.cell}: {verdict.level} here, {elsewhere}")
     more = len(found) - _MOST_NOTES
     return [*found[:_MOST_NOTES], *([f"and {more} more cells"] if more > 0 else [])]
 

@@ -149,7 +149,7 @@ def changes(
             yield MemoryChange(kind="precision", what=f"run it in {one.request.precision}", needed=one.total)
     narrow = min([base, *half], key=lambda one: one.total)
     if base.request.mode != "training":
-        yield from _quantised(narrow, anatomy)
+        yield from _quantized(narrow, anatomy)
     shorter = [one for one in others if one.request == replace(base.request, context=one.request.context)]
     for one in sorted(shorter, key=lambda one: -one.request.context):
         if one.request.context < base.request.context:
@@ -170,7 +170,7 @@ def _several(
     for one, what in together:
         yield MemoryChange(kind="several", what=", ".join(what), needed=one.total)
     for one, what in together[-1:]:
-        further = [] if base.request.mode == "training" else [*_quantised(one, anatomy)]
+        further = [] if base.request.mode == "training" else [*_quantized(one, anatomy)]
         further += [] if on_host else [*_shared(one, one, anatomy)]
         for last in further:
             yield replace(last, kind="several", what=", ".join([*what, last.what]))
@@ -211,7 +211,7 @@ def _smaller_batch(base: MemoryEstimate, others: Sequence[MemoryEstimate], avail
     )
 
 
-def _quantised(estimate: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[MemoryChange]:
+def _quantized(estimate: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[MemoryChange]:
     computes = f"computed in {estimate.request.precision}"
     for bits in (8, 4):
         each = "" if bits == 8 else f" with a scale of {_SCALE_BYTES} bytes for each {_GROUP}"

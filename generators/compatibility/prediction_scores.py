@@ -170,8 +170,8 @@ def score(evidence: Evidence) -> Scores:
         for planned in run.plan:
             if planned.subject != _SCORED_WEIGHTS:
                 continue
-            sealed = _stored_prediction(planned)
-            if sealed is None:
+            predicted = _stored_prediction(planned)
+            if predicted is None:
                 without.add(planned.cell_id)
                 continue
             measured = _measured(run, planned, lines.get((run.run_id, planned.cell_id), []))
@@ -186,7 +186,7 @@ def score(evidence: Evidence) -> Scores:
                 cell=cell,
                 family=_family(cell),
                 held_out=is_held_out(cell.model),
-                predicted=sealed,
+                predicted=predicted,
                 measured=measured,
                 run_id=run.run_id,
             )

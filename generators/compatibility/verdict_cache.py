@@ -114,8 +114,8 @@ def _files(root: Path) -> Iterator[str]:
         folders[:] = [name for name in folders if name != "__pycache__"]
         for name in names:
             path = os.path.join(parent, name)
-            told = os.stat(path)
-            yield f"{path} {told.st_size} {told.st_mtime_ns}\n"
+            status = os.stat(path)
+            yield f"{path} {status.st_size} {status.st_mtime_ns}\n"
 
 
 def _keep(path: Path, found: Judged) -> None:

@@ -68,8 +68,8 @@ class Cause:
         if self.candidates:
             return f"one of these, or several: {'; '.join(map(str, self.candidates))}"
         if self.others:
-            told = "; ".join(map(str, self.others))
-            return f"nothing differs that the target declares to depend on; what does: {told}"
+            differing = "; ".join(map(str, self.others))
+            return f"nothing differs that the target declares to depend on; what does: {differing}"
         return "nothing that is recorded differs: it may be flaky, which another run would tell"
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,8 +93,8 @@ class Slower:
     now: tuple[float, float, float]
 
     def __str__(self) -> str:
-        told = [f"{median:.3g} ms ({low:.3g} to {high:.3g})" for median, low, high in (self.before, self.now)]
-        return f"a forward pass of {self.check} took {' -> '.join(told)}, medians of five"
+        times = [f"{median:.3g} ms ({low:.3g} to {high:.3g})" for median, low, high in (self.before, self.now)]
+        return f"a forward pass of {self.check} took {' -> '.join(times)}, medians of five"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -134,11 +134,11 @@ def cause_of(before: RunSummary, after: RunSummary, hardware: Hardware) -> Cause
     """Return what differs between the runs of two summaries of one cell."""
     versions = {**before.versions, **after.versions}
     moved = _versions(before.run.versions, after.run.versions)
-    told = list(_of_lines(before, after))
+    recorded = list(_of_lines(before, after))
     candidates = [
         *(one for one in moved if one.name in versions),
         *_suite(before, after),
-        *told,
+        *recorded,
         *_machine(before.run, after.run, hardware),
     ]
     others = [one for one in moved if one.name not in versions]

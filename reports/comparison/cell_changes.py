@@ -76,7 +76,7 @@ def compare_last_green(now: Side, history: History) -> RunComparison:
         greens[cell] = green
         since = [one for one in earlier[earlier.index(green) + 1 :] if one.state is new.state]
         first = next((one for one in since if one.is_whole), new)
-        told = f"so since run {first.run.run_id}" if first.run.run_id != new.run.run_id else ""
+        remark = f"so since run {first.run.run_id}" if first.run.run_id != new.run.run_id else ""
         changes.append(
             CellChange(
                 cell=cell,
@@ -85,7 +85,7 @@ def compare_last_green(now: Side, history: History) -> RunComparison:
                 now=new,
                 cause=None if alternating else cause_of(green, first, hardware),
                 alternating=alternating,
-                remarks=(told,) if told else (),
+                remarks=(remark,) if remark else (),
             )
         )
     runs = {one.run.run_id: one.run for one in sorted(greens.values(), key=lambda one: one.moment, reverse=True)}
@@ -135,9 +135,9 @@ def _kind(old: RunSummary, new: RunSummary) -> tuple[ChangeKind | None, list[str
     if broke or mended:
         return (ChangeKind.WORSE if broke else ChangeKind.BETTER), remarks
     otherwise = [
-        f"{name} {_told(old, name)}, now {_told(new, name)}"
+        f"{name} {_outcome_of(old, name)}, now {_outcome_of(new, name)}"
         for name in new.failing
-        if name in old.checks and _told(old, name) != _told(new, name)
+        if name in old.checks and _outcome_of(old, name) != _outcome_of(new, name)
     ]
     return (ChangeKind.CHANGED if otherwise else None), otherwise
 
@@ -146,7 +146,7 @@ def _passed(one: RunSummary, check: str) -> bool:
     return check in one.checks and one.checks[check].outcome is Outcome.PASSED
 
 
-def _told(one: RunSummary, check: str) -> str:
+def _outcome_of(one: RunSummary, check: str) -> str:
     line = one.checks[check]
     words = str(line.outcome).replace("_", " ")
     return f"{words} ({one_line(line.error_type, longest=60)})" if line.error_type else words
@@ -218,8 +218,8 @@ def alike(sides: Sequence[Side], evidence: Iterable[RunEvidence]) -> dict[str, l
         for side in sides:
             for cell, shown in side.showings.items():
                 runs = _newest_alike(shown.run, one.runs, tallies.get(cell, {}))
-                told = [tallies[cell][run_id] for run_id in runs]
-                alternates = any(tally.passed for tally in told) and any(tally.failed for tally in told)
+                counts = [tallies[cell][run_id] for run_id in runs]
+                alternates = any(tally.passed for tally in counts) and any(tally.failed for tally in counts)
                 if alternates or shown.planned.subject != Subject.TINY:
                     for run_id in runs:
                         wanted.setdefault(run_id, set()).add(cell)

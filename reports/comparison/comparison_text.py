@@ -104,8 +104,8 @@ def _differences(found: RunComparison) -> Iterator[Block]:
 def _summary(found: RunComparison) -> str:
     counts = [f"{number} {kind}" for kind, number in found.counts.items() if number]
     same = sum(found.same.values())
-    told = ", ".join(f"{number} {state}" for state, number in found.same.items() if number)
-    stayed = f"{same} cell{' is' if same == 1 else 's are'} the same{f' ({told})' if told else ''}"
+    states = ", ".join(f"{number} {state}" for state, number in found.same.items() if number)
+    stayed = f"{same} cell{' is' if same == 1 else 's are'} the same{f' ({states})' if states else ''}"
     if found.last_green:
         stayed = f"{same} cell{' is' if same == 1 else 's are'} green"
     return f"{', '.join(counts) if counts else 'Nothing changed'}; {stayed}."

@@ -106,8 +106,8 @@ def _annotation(command: str, finding: Finding, report: Report) -> str:
         for name, text in {**values, "title": title}.items()
     )
     advice = [f"What to do: {text}" for text in finding.recommendations[:1]]
-    told = "\n".join(filter(None, [finding.message, finding.where, *advice]))
-    return f"::{command} {parameters}::{_data(told)}"
+    quoted = "\n".join(filter(None, [finding.message, finding.where, *advice]))
+    return f"::{command} {parameters}::{_data(quoted)}"
 
 
 def _data(text: str) -> str:

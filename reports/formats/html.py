@@ -88,7 +88,7 @@ def _graver(report: Report) -> list[Finding]:
 def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str, PagedList]:
     remarks = [finding for finding in report.findings if finding.severity is Severity.INFO]
     rows = fragments("verdict_row.html.j2", "view", cells)
-    told = {
+    filters = {
         "text": [one.cell.id for one in cells],
         "level": [str(one.cell.verdict.level) for one in cells],
         "outcomes": ["|".join(one.cell.counts) for one in cells],
@@ -96,7 +96,7 @@ def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str
     return {
         "findings": _cards(_graver(report), report.baseline),
         "remarks": _cards(remarks, report.baseline),
-        "verdicts": paged(rows, told),
+        "verdicts": paged(rows, filters),
     }
 
 

@@ -102,9 +102,9 @@ def _span(
     *,
     beyond: bool = False,
 ) -> ChartSpan:
-    told = (min(values), statistics.median(values), max(values))
-    low, middle, high = map(place, told)
-    shown = tuple(map(words, told))
+    figures = (min(values), statistics.median(values), max(values))
+    low, middle, high = map(place, figures)
+    shown = tuple(map(words, figures))
     return ChartSpan(name=name, low=low, middle=middle, high=high, number=len(values), words=shown, beyond=beyond)
 
 
@@ -154,8 +154,8 @@ def past_of(history: History) -> Callable[[str], list[Fared]]:
     def in_words(before: int | None, place: int) -> str:
         run = history.runs[place]
         changes = moved(history.runs[before].versions, run.versions) if before is not None else ()
-        told = f"; {listed(changes, _NAMED)}" if changes else ""
-        return f"{moment(run.started_at)}{f', {run.machine}' if run.machine else ''}{told}"
+        moved_words = f"; {listed(changes, _NAMED)}" if changes else ""
+        return f"{moment(run.started_at)}{f', {run.machine}' if run.machine else ''}{moved_words}"
 
     def past(cell: str) -> list[Fared]:
         runs = history.cells.get(cell, ())

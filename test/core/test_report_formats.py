@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 from evidence_lines import BERT, check_line, run_line
-from report_parts import HOSTILE, finding, report, report_of_each_outcome, verdict
+from report_parts import HOSTILE, report, report_of_each_outcome, verdict
 
 from generators.compatibility.verdict import Basis, Level, Reason
 from hardware.errors import UsageError
@@ -139,7 +139,3 @@ def test_report_of_a_run_holds_its_result():
     assert data["verdicts"] == [with_texts(measured.to_dict())]
     assert [one["text"] for one in data["verdicts"][0]["reasons"]] == ["a failed"]
     assert data["checks"][1]["max_rel_error"] == 0.5
-
-
-def test_a_finding_without_cells_has_no_line_about_them():
-    assert "- where: compatibility_test, cpu\n" in report_text(report(finding()), "markdown")

@@ -138,6 +138,21 @@ def test_an_incompatible_pair_suggests_hardware_best_first():
     assert {Cell.parse(one.cell).target.name for one in suggestion.hardware}.isdisjoint({"qnn", "webgpu"})
 
 
+def test_suggestions_are_better_than_the_pair_or_known_if_it_is_unknown():
+    rules = load_rules()
+    facts = Facts(family="text_generation", architecture="decoder-only", precision="float32")
+
+    def levels(target: str) -> set[Level]:
+        present = predict(Cell.parse(f"gpt2/some/{target}/float32"), facts, rules)
+        return {
+            one.level
+            for one in suggest(present, facts, rules, predicted_for("gpt2", facts, rules), limit=20).hardware
+        }
+
+    assert levels("openvino") == levels("webgpu") == {Level.HIGH, Level.MEDIUM}  # both are low
+    assert levels("qnn") == {Level.HIGH, Level.MEDIUM, Level.LOW}  # unknown
+
+
 def test_models_suggested_are_rated_better_and_those_of_the_same_kind_come_first(tmp_path: Path):
     file = tmp_path / "mine.toml"
     file.write_text(

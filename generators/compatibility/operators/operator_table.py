@@ -179,15 +179,15 @@ def _instead(
 ) -> tuple[bool | None, str]:
     """Return what is known about an operator, or about everything that a graph has in its place."""
     if operator not in around:
-        return _asked(sections, operator, variant)
-    said = [(_asked(sections, name, variant), name) for name in around[operator]]
+        return _first_answer(sections, operator, variant)
+    said = [(_first_answer(sections, name, variant), name) for name in around[operator]]
     for (has, why), name in said:
         if not has:
             return has, f"graphs have {name} in its place: {why}"
     return True, f"graphs have {', '.join(around[operator]) or 'nothing'} in its place"
 
 
-def _asked(sections: Sequence[Section], operator: str, variant: str) -> tuple[bool | None, str]:
+def _first_answer(sections: Sequence[Section], operator: str, variant: str) -> tuple[bool | None, str]:
     for section in sections:
         if section.names == operator.partition(".")[0]:
             has, why = section.says(operator, variant)
