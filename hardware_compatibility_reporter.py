@@ -39,7 +39,7 @@ def cli(**options: object) -> int:
 
 
 def run(request: Request) -> int:
-    """Do what was asked, print or write it, and return the exit code."""
+    """Collect the requested parts, print or write them, and return the exit code."""
     refuse_together(request)
     if request.remote is not None:
         copied_home(request.remote)
@@ -77,7 +77,7 @@ def run(request: Request) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, run, and turn every error into one line and an exit code."""
+    """Parse, run, and convert every error to one line and an exit code."""
     own = list(sys.argv[1:] if arguments is None else arguments)
     return open_door(cli, own, program=program_of("hardware_compatibility_reporter"))
 

@@ -1,4 +1,4 @@
-"""`--coverage-report`: gathers what is known of every model type here, says it in a format, and keeps it."""
+"""`--coverage-report`: the results of every model type on this machine, in a format."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _NOTHING = Evidence(runs=(), checks=(), ends=(), broken=())
 
 
 def report_coverage(asked: Options, command: str) -> int:
-    """Print the report that was asked for; returns the exit code.
+    """Print the requested report; return the exit code.
 
-    It is 1 where less than `--fail-under` percent of the types that can be built passed. Raises `NothingMatched`
-    after the report where there is no evidence at all; such a report isn't kept.
+    It is 1 if less than `--fail-under` percent of the types that can be built passed. Raises `NothingMatched` after
+    the report if there is no evidence at all; such a report isn't kept.
     """
     if asked.format_ == "csv":
         raise UsageError("a coverage report is several tables", fix="Take text, markdown, json or html.")
@@ -94,7 +94,7 @@ def _judged(found: Coverage, fail_under: float | None) -> int:
 
 
 def _versions(found: Coverage, inventory: HardwareInfo) -> dict[str, str]:
-    """What evidence on these targets depends on, and transformers."""
+    """Return the versions that evidence on these targets depends on, and that of transformers."""
     here = versions_of(inventory)
     kept = {TRANSFORMERS: load_catalog().version}
     for one in found.targets:

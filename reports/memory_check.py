@@ -1,4 +1,4 @@
-"""Does a model fit into the memory of the devices here? What `--check-model` says of it, as text and as JSON."""
+"""Whether a model fits into the memory of the devices here, as text and as JSON (`--check-model`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = {"optimiser": "optimiser state", "cache": "KV cache"}
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryCheck:
-    """The answer: an estimate, and whether it fits on each device. Without an estimate `unknown` says why."""
+    """An estimate, and whether it fits on each device. Without an estimate `unknown` says why."""
 
     estimate: MemoryEstimate | None = None
     fits: tuple[Fit, ...] = ()
@@ -34,7 +34,7 @@ class MemoryCheck:
     unknown: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "estimate": self.estimate.to_dict() if self.estimate else None,
             "devices": [one.to_dict() for one in self.fits],
@@ -45,7 +45,7 @@ class MemoryCheck:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What it takes and of what that is made up; then a line for each device."""
+        """Return the estimate with its parts, then a line for each device."""
         if self.estimate is None:
             return (f"memory: unknown. {self.unknown}",)
         sizes = [f"{_SHOWN.get(name, name)} {size_text(size)}" for name, size in self.estimate.parts.items() if size]
@@ -56,11 +56,11 @@ class MemoryCheck:
 def memory_check(
     name: str, device: str | None, question: Mapping[str, Any], statuses: Sequence[TargetStatus]
 ) -> MemoryCheck:
-    """What `name` takes, on `device` or (None, `auto`) on each target of `statuses` that is here, and in each of the
-    sizes that were asked about.
+    """Return the memory that `name` needs on `device`, or (None, `auto`) on each target of `statuses` that is here,
+    and in each requested size.
 
-    The `question` is how the model is to be run: mode, precision, batch and context, None for what is usual for it,
-    and `sizes` of devices that aren't here. Raises `UsageError` for a size that is none.
+    The `question` is how the model is to be run: mode, precision, batch and context, None for the usual value, and
+    `sizes` of devices that aren't here. Raises `UsageError` for an invalid size.
     """
     asked = dict(question)
     rooms = [
@@ -79,7 +79,7 @@ def memory_check(
 
 
 def _rooms(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Room]:
-    """The devices that are asked about: those of the named target, else all that may be here."""
+    """Return the devices in question: those of the named target, else all that may be here."""
     for status in statuses:
         named = device not in (None, "auto") and status.target == resolve_target(str(device)).name
         if not named and (device not in (None, "auto") or not status.expected):

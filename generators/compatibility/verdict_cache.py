@@ -35,10 +35,10 @@ from .verdict import Verdict
 log = logging.getLogger(__name__)
 
 _WORTH_KEEPING = 2_000
-"""Latest results: fewer are judged in less than a second."""
+"""Number of latest results from which verdicts are cached: fewer are judged in less than a second."""
 
 _KEPT = 8
-"""Folders whose verdicts stay in the cache, the newest."""
+"""Number of folders whose verdicts stay in the cache."""
 
 _ROOT = Path(__file__).parents[2]
 _OURS = ("generators", "hardware", "templates")
@@ -90,7 +90,7 @@ def judged_in(
 
 
 def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
-    """Where the verdicts of this evidence are cached; None if it can't be read."""
+    """Return where the verdicts of this evidence are cached; None if it can't be read."""
     digest = hashlib.blake2b(digest_size=20)
     try:
         for path in sorted([*folder.glob("*.jsonl"), *compacted_files(folder)]):
@@ -109,13 +109,13 @@ def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
 
 
 def _files(root: Path) -> Iterator[str]:
-    """Each file below a folder with its size and the moment of its last change."""
+    """Yield each file below a folder with its size and modification time."""
     for parent, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name != "__pycache__"]
         for name in names:
             path = os.path.join(parent, name)
-            told = os.stat(path)
-            yield f"{path} {told.st_size} {told.st_mtime_ns}\n"
+            status = os.stat(path)
+            yield f"{path} {status.st_size} {status.st_mtime_ns}\n"
 
 
 def _keep(path: Path, found: Judged) -> None:

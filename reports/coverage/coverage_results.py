@@ -1,4 +1,4 @@
-"""Which model types of the installed transformers work on which targets: facts, refusals and verdicts put together.
+"""Which model types of the installed transformers work on which targets, from facts, refusals and verdicts.
 
 Only tiny models of the types count, and only evidence that holds with today's versions.
 """
@@ -43,10 +43,10 @@ _STANDINGS = {
 def coverage_here(
     evidence: Evidence, inventory: HardwareInfo, targets: Sequence[str], precision: str = "float32"
 ) -> Coverage:
-    """The coverage of the installed transformers on some targets, given by their names, as the evidence shows it.
+    """Return the coverage of the installed transformers on the named targets, by the evidence.
 
-    A type with a recipe is buildable, and so is one that evidence has settled, wherever that was. Raises `ModelError`
-    without transformers, `UsageError` for an unknown target.
+    A type with a recipe is buildable, and so is one that evidence has decided anywhere. Raises `ModelError` without
+    transformers, `UsageError` for an unknown target.
     """
     named = tuple(dict.fromkeys(str(resolve_target(text).kind) for text in targets))
     catalog = load_catalog()
@@ -93,7 +93,7 @@ def coverage_here(
 
 
 def _of_tiny(evidence: Evidence) -> Evidence:
-    """The evidence of tiny models alone: a run at real widths, or of a folder with a type's name, shares its cell."""
+    """Return the evidence of tiny models only: real dimensions and checkpoints may share its cells."""
     return replace(
         evidence,
         runs=tuple(
@@ -107,7 +107,7 @@ def _of_tiny(evidence: Evidence) -> Evidence:
 def _type_facts(
     catalog: Catalog, name: str, recipe: Recipe | None, refusal: Refusal | None, *, built: bool
 ) -> TypeFacts:
-    """What is known of a model type: from its recipe, else from how it is classified."""
+    """Return what is known about a model type, from its recipe or its classification."""
     known = recipe or classify_type(name)
     is_excluded = not built and refusal is not None and not refusal.is_buildable
     return TypeFacts(
@@ -139,7 +139,7 @@ def _result(facts: TypeFacts, cell: CellReport | None, refusal: Refusal | None, 
 
 def _of_cell(facts: TypeFacts, cell: CellReport) -> Result:
     level, standing = cell.verdict.level, _STANDINGS[cell.verdict.level]
-    # That the diagnosis knows none is no error type: the reason stands beside it.
+    # An unknown error has no type; the reason is shown with it.
     diagnosed = () if standing.works else dict.fromkeys(one.error_type for one in diagnose(_counted(cell)))
     return Result(
         model_type=facts.model_type,
@@ -152,7 +152,7 @@ def _of_cell(facts: TypeFacts, cell: CellReport) -> Result:
 
 
 def _is_settled(cell: CellReport) -> bool:
-    """Whether evidence of today says how well it works."""
+    """Whether valid evidence decides how well it works."""
     return cell.verdict.basis is Basis.MEASURED and cell.verdict.level is not Level.UNKNOWN
 
 
@@ -165,7 +165,7 @@ def _is_sign_of_life(line: CheckLine) -> bool:
 
 
 def _counted(cell: CellReport) -> tuple[CheckLine, ...]:
-    """The lines that today's verdict rests on: none where it rests on other versions."""
+    """Return the lines that today's verdict rests on: none if it rests on other versions."""
     if cell.verdict.basis is not Basis.MEASURED:
         return ()
     named = set(cell.verdict.evidence_ids)
@@ -175,7 +175,7 @@ def _counted(cell: CellReport) -> tuple[CheckLine, ...]:
 def _checks(
     required: Mapping[str, Sequence[str]], counted: Mapping[str, Sequence[CheckLine]]
 ) -> dict[str, dict[str, int]]:
-    """Outcomes by check; of several lines of a check in one cell the worst counts, without one it is `not_run`."""
+    """Count outcomes by check; of several lines in a cell the worst counts, without one `not_run`."""
     from hardware.testing.checks import all_checks
 
     found: dict[str, Counter[Outcome]] = {}

@@ -1,4 +1,4 @@
-"""What every format of a coverage report says, in the order in which it is read."""
+"""The content of every format of a coverage report, in reading order."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ _GROUPS = {
 }
 _LONGEST_REASON = 300
 
-_Told = tuple[str, str, str, str]
+_TypeRow = tuple[str, str, str, str]
 """A model type, a level or an obstacle, error types, and a reason."""
 
 
 def coverage_text(report: CoverageReport, *, width: int = WIDTH) -> str:
-    """The report for a terminal of `width` columns, or 80 for its tables, ending in a newline."""
+    """Return the report for a terminal of `width` columns, or 80 for its tables, ending in a newline."""
     return text_document(chain(summary(report), details(report)), width)
 
 
 def coverage_markdown(report: CoverageReport) -> str:
-    """The text of a Markdown report, ending in a newline. Untrusted text is escaped throughout."""
+    """Return a Markdown report that ends in a newline. Untrusted text is escaped."""
     return markdown_document(chain(summary(report), details(report)))
 
 
 def title(report: CoverageReport) -> str:
-    """The heading of the whole."""
+    """Return the title of the report."""
     return f"Coverage of transformers {report.transformers}"
 
 
 def summary(report: CoverageReport) -> Iterator[Block]:
-    """How much passed, where the report comes from, what its words mean, and what is new."""
+    """Return how much passed, the source of the report, the meaning of its words, and what is new."""
     coverage = report.coverage
     facts = {
         "made": f"{report.timestamp[:19].replace('T', ' ')} UTC",
@@ -84,7 +84,7 @@ def summary(report: CoverageReport) -> Iterator[Block]:
 
 
 def details(report: CoverageReport) -> Iterator[Block]:
-    """What passed on each target by group, and each type that didn't with its reason."""
+    """Return what passed on each target by group, and each type that didn't with its reason."""
     for target in report.coverage.targets:
         yield from _target(report.coverage, target)
     found, types = report.coverage.excluded, len(report.coverage.types)
@@ -142,8 +142,8 @@ def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
 
 
 def _counts(view: str, groups: Mapping[str, CoverageCounts], whole: str, standings: Iterable[Standing]) -> Block:
-    """Each group with its counts, how many of it can be built and how many there are; of the `standings` those that
-    no type has are left out."""
+    """Return each group with its counts, how many are buildable and how many there are; `standings` without types are
+    left out."""
     if not groups:
         return "There are none."
     shown = [one for one in standings if any(counts[one] for counts in groups.values())]
@@ -177,7 +177,7 @@ def _checks(target: TargetCoverage) -> Block:
 
 
 def _standings(before: str, results: Sequence[Result], named: Callable[[Result], str]) -> Iterator[Block]:
-    """Types that aren't shown to work or only under a condition, by standing, with their reasons."""
+    """Yield types that don't work, or only under a condition, by standing, with their reasons."""
     for standing in (*OPEN, Standing.CONDITIONAL):
         own = [one for one in results if one.standing is standing]
         if own and (standing in OPEN or not before):
@@ -197,9 +197,8 @@ def _standings(before: str, results: Sequence[Result], named: Callable[[Result],
             )
 
 
-def _reasons(told: Iterable[_Told], label: str) -> Table:
-    """A table of types with their reasons: what is the same of several is said once, and columns that nothing stands
-    in are left out."""
+def _reasons(told: Iterable[_TypeRow], label: str) -> Table:
+    """Return a table of types with their reasons: equal rows are merged, and empty columns are left out."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, *rest in told:
         groups.setdefault(tuple(rest), []).append(name)

@@ -25,14 +25,13 @@ _CELLS_A_PARCEL = 25
 
 
 def html_report(report: Report) -> str:
-    """The text of the page, ending in a newline. Untrusted text is escaped throughout.
+    """Return the page, ending in a newline. Untrusted text is escaped.
 
-    A matrix that the report holds is a part of the page. Of long lists the first items stand in the page as they are;
-    see `page.py`.
+    A matrix in the report is part of the page. Of long lists the first items are shown directly; see `page.py`.
     """
     cells = report_view.cell_views(report)
     accepted = report.project.accepted if report.project else {}
-    # A page of single runs tells of each run's machine already.
+    # A page of single runs already shows each run's machine.
     machines = [] if report.runs else [run for run in report.machines if run.machine or run.inventory]
     drawn = fragments(
         "cell.html.j2",
@@ -89,7 +88,7 @@ def _graver(report: Report) -> list[Finding]:
 def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str, PagedList]:
     remarks = [finding for finding in report.findings if finding.severity is Severity.INFO]
     rows = fragments("verdict_row.html.j2", "view", cells)
-    told = {
+    filters = {
         "text": [one.cell.id for one in cells],
         "level": [str(one.cell.verdict.level) for one in cells],
         "outcomes": ["|".join(one.cell.counts) for one in cells],
@@ -97,7 +96,7 @@ def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str
     return {
         "findings": _cards(_graver(report), report.baseline),
         "remarks": _cards(remarks, report.baseline),
-        "verdicts": paged(rows, told),
+        "verdicts": paged(rows, filters),
     }
 
 
@@ -107,7 +106,7 @@ def _cards(findings: Sequence[Finding], against: FindingComparison | None) -> Pa
 
 
 def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Anchors, names and templates of the parts that the page has, in its order."""
+    """Return anchors, names and templates of the page's parts, in order."""
     report: Report = values["report"]
     shown = (
         ("baseline", "Against the baseline", "baseline", report.baseline),

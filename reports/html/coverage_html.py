@@ -14,7 +14,7 @@ _FILTERS = ("architecture", "family", "trait", "task")
 
 
 def coverage_html(report: CoverageReport) -> str:
-    """The text of the page, ending in a newline. Untrusted text is escaped throughout."""
+    """Return the page, ending in a newline. Untrusted text is escaped."""
     targets = report.coverage.targets
     rows = [
         _row(one, tuple(target.results[place] for target in targets))
@@ -36,7 +36,7 @@ def coverage_html(report: CoverageReport) -> str:
 
 
 def _row(facts: TypeFacts, results: tuple[Result, ...]) -> dict[str, Any]:
-    """One model type with its result on each target, and by the name of each filter the words that it goes by."""
+    """Return a model type with its result on each target, and its words for each filter."""
     words = {name: view(facts) for name, view in VIEWS.items()}
     return {
         **words,
