@@ -23,7 +23,6 @@ _WHERE = {
     "HardwareInfo": "detect",
     "Inventory": "detect",
     "ProbeResult": "detect",
-    "detect": "detect",
     "probe": "detect",
     "targets": "detect",
     "TargetStatus": "expected_targets",

@@ -153,7 +153,7 @@ def test_an_installed_package_brings_a_vendor(tmp_path: Path) -> None:
     )
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from hardware import accelerators, detect\n"
+        "from hardware.inventory import vendors as accelerators\nfrom hardware.detect import detect\n"
         "print(accelerators.list_available_vendors()[-1], accelerators.accelerator_failures()['lost'])\n"
         "print([one.reason for one in detect().vendors if one.vendor == 'lost'])\n"
     )
@@ -167,7 +167,7 @@ def test_an_installed_package_brings_a_vendor(tmp_path: Path) -> None:
 
 def test_listing_vendors_imports_no_vendor_library() -> None:
     code = (
-        "import sys\nfrom hardware import accelerators\naccelerators.ACCELERATOR_BACKENDS\n"
+        "import sys\nfrom hardware.inventory import vendors as accelerators\naccelerators.ACCELERATOR_BACKENDS\n"
         "print(sorted({'pynvml', 'torch', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -15,7 +15,7 @@ from hardware.inventory.vendors._pci import bound_driver, pci_accelerators, pcie
 from hardware.inventory_text import list_text
 from hardware.recording import INDEX, without_identity
 
-TABLE = Path(__file__).parents[2] / "hardware" / "accelerators" / "bus_devices.toml"
+TABLE = Path(__file__).parents[2] / "hardware" / "inventory" / "vendors" / "bus_devices.toml"
 MACHINES = sorted(str(index.parent.relative_to(FIXTURES)) for index in FIXTURES.glob(f"*/*/{INDEX}"))
 
 

@@ -19,7 +19,7 @@ from hardware.inventory.vendors.vendor import AcceleratorBackend, AcceleratorInf
 from hardware.machine import LiveMachine, SourceReading
 from hardware.registry import Registered
 
-SCHEMA = json.loads((Path(telemetry.__file__).parent / "schemas" / "sample.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(telemetry.__file__).parents[1] / "schemas" / "sample.json").read_text(encoding="utf-8"))
 
 
 class Chip(AcceleratorBackend):

@@ -35,6 +35,7 @@ VENDORS: Registry[type[AcceleratorBackend]] = Registry(
     kind=AcceleratorBackend,
     noun="vendor",
     first=("nvidia", "amd", "intel", "apple"),
+    besides=frozenset({"vendor"}),
     check=_check,
 )
 

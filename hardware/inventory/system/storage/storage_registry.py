@@ -25,7 +25,7 @@ KINDS: Registry[type[StorageBackend]] = Registry(
     kind=StorageBackend,
     noun="kind of storage",
     first=("local", "network"),
-    besides=frozenset({"base", "factory"}),
+    besides=frozenset({"storage_device", "storage_registry"}),
     check=_check,
 )
 
