@@ -1,15 +1,17 @@
-"""Samples of a machine: figures of each device, reasons of those that fall silent, and nobody is held up."""
+"""Samples of a machine: figures of each device, reasons for missing ones, and no driver that delays the others."""
 
 from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import psutil
 import pytest
+from recorded_machines import computer
 
 from hardware.inventory import telemetry
 from hardware.inventory.system.main_memory import Psutil
@@ -18,8 +20,6 @@ from hardware.inventory.telemetry import Sampler
 from hardware.inventory.vendors.vendor import AcceleratorBackend, AcceleratorInfo
 from hardware.machine import LiveMachine, SourceReading
 from hardware.registry import Registered
-
-SCHEMA = json.loads((Path(telemetry.__file__).parents[1] / "schemas" / "sample.json").read_text(encoding="utf-8"))
 
 
 class Chip(AcceleratorBackend):
@@ -61,38 +61,37 @@ def chip(monkeypatch: pytest.MonkeyPatch) -> type[Chip]:
     return kind
 
 
-def test_each_device_has_its_own_figures_and_a_sample_obeys_its_schema(chip: type[Chip]) -> None:
-    sampler = Sampler()
+@pytest.fixture
+def sampler(chip: type[Chip]) -> Iterator[Sampler]:
+    """A sampler of the two devices and of a recorded processor."""
+    made = Sampler(computer("vm-virtio"))
+    yield made
+    made.close()
+
+
+def test_each_device_has_its_own_figures_and_a_sample_obeys_its_schema(sampler: Sampler) -> None:
     sample = sampler.sample()
-    sampler.close()
     assert [(one.index, one.temperature_c, one.reason) for one in sample.devices] == [(0, 40.0, ""), (1, 41.0, "")]
     assert sample.devices[0].power_w is None
     assert sample.vendors == {"other": "ImportError: no such library"}
     assert sample.host.memory_total_bytes
-    jsonschema.validate(json.loads(json.dumps(sample.to_dict())), SCHEMA)
+    schema = Path(telemetry.__file__).parents[1] / "schemas" / "sample.json"
+    jsonschema.validate(json.loads(json.dumps(sample.to_dict())), json.loads(schema.read_text(encoding="utf-8")))
 
 
-def test_a_device_that_falls_silent_says_why_and_speaks_again(chip: type[Chip]) -> None:
-    sampler = Sampler()
+def test_a_device_without_figures_says_why_until_it_has_some_again(chip: type[Chip], sampler: Sampler) -> None:
     chip.celsius, chip.why = None, "fell off the bus"
     assert [one.reason for one in sampler.sample().devices] == ["fell off the bus"] * 2
-    chip.celsius = 50.0
-    again = sampler.sample()
-    sampler.close()
-    assert [(one.temperature_c, one.reason) for one in again.devices] == [(50.0, ""), (51.0, "")]
-
-
-def test_a_driver_that_raises_is_a_reason(chip: type[Chip]) -> None:
-    sampler = Sampler()
     chip.raises = OSError("bus error")
-    sample = sampler.sample()
-    sampler.close()
-    assert {one.reason for one in sample.devices} == {"OSError: bus error"}
+    assert {one.reason for one in sampler.sample().devices} == {"OSError: bus error"}
+    chip.celsius, chip.raises = 50.0, None
+    assert [(one.temperature_c, one.reason) for one in sampler.sample().devices] == [(50.0, ""), (51.0, "")]
 
 
-def test_a_driver_that_hangs_holds_nobody_up(chip: type[Chip], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_delays_no_sample(
+    chip: type[Chip], sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(telemetry, "_LONGEST_WAIT_S", 0.05)
-    sampler = Sampler()
     chip.waits = threading.Event()
     sample = sampler.sample()
     assert all("hasn't answered" in one.reason for one in sample.devices)
@@ -100,7 +99,6 @@ def test_a_driver_that_hangs_holds_nobody_up(chip: type[Chip], monkeypatch: pyte
     chip.waits.set()
     monkeypatch.setattr(telemetry, "_LONGEST_WAIT_S", 30)
     later = [sampler.sample() for _ in range(2)][-1]
-    sampler.close()
     assert [one.temperature_c for one in later.devices] == [40.0, 41.0]
 
 
