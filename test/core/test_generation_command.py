@@ -1,7 +1,8 @@
-"""--config on the command line: what it plans, what beats it, and errors that say what to do."""
+"""The generating command: what it plans with and without a project file, and errors that say what to do."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -81,11 +82,55 @@ def test_a_broken_file_is_one_line_and_ends_with_a_usage_error(capsys, config):
     assert door(capsys, "--config", config.with_name("none.toml"), "--run")[0] == UsageError.exit_code
 
 
-@pytest.mark.parametrize("words", [["--run"], ["--config", "hwcompat.toml"]])
-def test_updating_the_lock_needs_a_file_and_a_run(capsys, words):
-    code, _, err = door(capsys, "--model", "bert", "--update-expected", *words)
-    assert code == 4
-    assert "--config FILE and --run" in err
+def test_a_mistake_is_one_line_on_stderr_with_its_exit_code(capsys):
+    for words, code, said in (
+        ("", 4, "no model was named"),
+        ("--modle bert", 4, "--model"),
+        ("--model brt --list", 4, "Did you mean 'bert'"),
+        ("--model bert --device cdua --list", 4, "Did you mean 'cuda'"),
+        ("--model bert --precision float33", 4, "float33"),
+        ("--model bert --precision fp16", 4, "Did you mean 'float16'?"),
+        ("--model bert --device cpu --select gpt2/* --list", 5, "bert/fill-mask/cpu/float32"),
+        ("--model \x1b[31m --device cpu", 4, "\\x1b[31m"),
+        ("--check no-such-folder", 4, "no folder of suites"),
+        ("--model bert --update-expected --run", 4, "--config FILE and --run"),
+        ("--model bert --update-expected --config hwcompat.toml", 4, "--config FILE and --run"),
+    ):
+        found, out, err = door(capsys, *words.split(" ") if words else ())
+        assert (found, out) == (code, ""), words
+        assert said in err
+        assert err.startswith("error: ")
+        assert err.endswith("\n")
+        assert err[:-1].isprintable()
+
+
+def test_cells_are_listed_without_writing_anything(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.stdin", io.StringIO("bert\n\ngpt2\n"))
+    devices = ("--device", "cpu", "--device", "openvino")
+    assert cells(capsys, "--model", "-", *devices, "--output-dir", tmp_path / "out") == [
+        "bert/fill-mask/cpu/float32",
+        "bert/fill-mask/openvino/float32",
+        "gpt2/text-generation/cpu/float32",
+        "gpt2/text-generation/openvino/float32",
+    ]
+    assert not (tmp_path / "out").exists()
+
+
+def test_suites_are_written_checked_and_updated(capsys, tmp_path):
+    folder = tmp_path / "suites"
+    code, _, err = door(capsys, "--model", "bert", "--device", "cpu", "--output-dir", folder)
+    assert code == 0
+    assert "--run" in err
+    (suite,) = folder.glob("test_*.py")
+    assert door(capsys, "--check", folder)[0] == 0
+    suite.write_text(suite.read_text() + "\n# mine\n")
+    code, out, _ = door(capsys, "--check", folder)
+    assert code == 1
+    assert out.startswith("edited")
+    assert door(capsys, "--update", folder)[0] == 1
+    assert "# mine" in suite.read_text()
+    assert door(capsys, "--update", folder, "--force")[0] == 0
+    assert "# mine" not in suite.read_text()
 
 
 def test_checking_a_folder_with_the_file_sees_a_suite_that_was_never_written(capsys, config, tmp_path):
