@@ -269,9 +269,6 @@ OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "int8": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"},
 }
 
-CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
-"""OpenVINO's devices that stand for a choice between devices: evidence says which one it took (`executed_on`)."""
-
 
 def beside_graphs(work: Callable[[], object]) -> tuple[int, Counter[str]]:
     """How many inferences `work` asks OpenVINO for, and the products that torch computes meanwhile, in any thread."""

@@ -14,7 +14,7 @@ from ..export.openvino_export import export_openvino
 from ..export.verify_export import held_inputs
 from ..export.weight_compression import with_int8_weights
 from ..model.positions import steps_within
-from ._openvino_model import CHOICES, OPENVINO_OPTIONS, OpenedModel, beside_graphs, inferences, open_file, open_model
+from ._openvino_model import OPENVINO_OPTIONS, OpenedModel, beside_graphs, inferences, open_file, open_model
 from ._torch import listed, what_raises
 from .base import STEPS, Execution, FileSubject, Generation, ModelSubject, Runnable, Unsupported, coarsest
 
@@ -71,7 +71,7 @@ class OpenVINORunnable(Runnable):
             self.failed = {"generate": Unsupported(exported.why_no_cache, error_type=exported.no_cache_error)}
         self._said = {**exported.conditions(), "optimisation": "O0"}
         placed = self._placement()
-        if self.backend.target.variant in CHOICES:
+        if self.backend.is_choice:
             self._said["executed_on"] = placed.device
         self.conditions = self._said
         self.actual_dtype = placed.dtype

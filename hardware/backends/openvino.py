@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..cell import GRAPH_TASK
 from ..command_names import as_runnable
 from ..inventory.target_status import TargetStatus
-from ._openvino_model import CHOICES
 from .base import BaseBackend, DeviceInfo, FileSubject, ModelSubject, Runnable
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
     from ..target import Target
     from .base import Inputs
+
+CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
+"""OpenVINO's devices that stand for a choice between devices: evidence says which one it took (`executed_on`)."""
 
 _FACTS = {
     "capabilities": "OPTIMIZATION_CAPABILITIES",
@@ -65,6 +67,11 @@ class OpenVINOBackend(BaseBackend):
             return f"{variant}:{','.join(seen[:1] if variant == 'BATCH' else seen)}"
         return variant if self.target.index is None else f"{variant}.{self.target.index}"
 
+    @property
+    def is_choice(self) -> bool:
+        """Whether OpenVINO chooses between devices."""
+        return self.target.variant in CHOICES
+
     @classmethod
     def is_shared(cls, target: Target) -> bool:
         """The host's processor is; a GPU or NPU isn't."""
@@ -72,7 +79,7 @@ class OpenVINOBackend(BaseBackend):
 
     def is_asked_device(self, name: str) -> bool:
         """Whether a name from `EXECUTION_DEVICES` is the device of this target; a choice stands for all of them."""
-        if self.target.variant in CHOICES:
+        if self.is_choice:
             return True
         return name.strip("()") == self.device or name.strip("()").split(".")[0] == self.device
 
@@ -82,7 +89,7 @@ class OpenVINOBackend(BaseBackend):
         except ImportError:
             return as_runnable("openvino isn't installed (pip install -r requirements.txt)")
         devices = openvino.Core().available_devices
-        if self.target.variant in CHOICES:
+        if self.is_choice:
             return "" if devices else f"{self.target} chooses between devices, and OpenVINO sees none"
         if not any(name == self.device or name.split(".")[0] == self.device for name in devices):
             return f"OpenVINO sees no {self.device}; it sees {', '.join(devices) or 'nothing'}"
@@ -98,7 +105,7 @@ class OpenVINOBackend(BaseBackend):
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         import openvino
 
-        if self.target.variant in CHOICES:  # it is one of those that are there
+        if self.is_choice:  # it is one of those that are there
             device = self.device.partition(":")[2].split(",")[0]
             full = openvino.Core().get_property(device, "FULL_DEVICE_NAME")
             return self.device_info(self.device, f"{self.device}, {str(full).strip()}", device_id=device_id)
