@@ -241,11 +241,12 @@ class _Loop:
             if device is not None:
                 self._end(one, one.broke, device)
             return
-        for ending in one.watch.poll():
+        endings = one.watch.poll()
+        for ending in endings:
             target = one.group.suites[ending.number].cell.target
             if ending.outcome is not None and ending.outcome.is_breakdown:
                 one.broke, one.probe = ending, Probe(requested_device(target))
-            elif one.watch.over:
+            elif one.watch.over and ending is endings[-1]:
                 self._end(one, ending, _WELL)
             else:
                 self._account(one, ending, _WELL)
