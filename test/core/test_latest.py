@@ -92,18 +92,6 @@ def test_broken_lines_are_reported_and_hide_nothing(tmp_path: Path) -> None:
     assert passed(found) == {"builds": "r2", "backward": "r1"}
 
 
-def test_lines_that_two_parsers_read_otherwise_are_read_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """JSON objects may name a field twice: one parser takes the first value, another one the last."""
-    path = append(tmp_path, "r1", a_run("r1", BERT), a_check("r1"))
-    run, check = path.read_text(encoding="utf-8").splitlines()
-    monkeypatch.setattr(latest, "read_folder", read_folder)
-    for twice in ('"run_id": "r2"', '"cell_id": "x/y/cpu/float32"', '"check_name": "backward"', '"accelerator": "B"'):
-        path.write_text(f"{run}\n{check[:-1]}, {twice}}}\n", encoding="utf-8")
-        assert same(read_latest(tmp_path), read_latest(read_folder(tmp_path))), twice
-
-
 def test_of_two_lines_of_one_run_the_worse_one_counts(tmp_path: Path) -> None:
     lines = [a_check("r1", outcome=one) for one in (Outcome.PASSED, Outcome.FAILED, Outcome.PASSED)]
     append(tmp_path, "r1", a_run("r1", BERT), *lines)

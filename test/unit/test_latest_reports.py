@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from evidence_folders import write_killed_run, write_random_runs
+from evidence_folders import a_check, a_run, append, write_killed_run, write_random_runs
 from evidence_lines import BERT
 
 from hardware.detect import detect
@@ -84,3 +84,12 @@ def test_raw_and_compacted_lines_give_what_objects_give_of_other_runs(tmp_path: 
     assert read_latest(tmp_path).checks == wanted.checks
     compact(tmp_path)
     assert read_latest(tmp_path).checks == read_latest(read_folder(tmp_path)).checks == wanted.checks
+
+
+def test_lines_that_two_parsers_read_otherwise_are_read_one_by_one(tmp_path: Path) -> None:
+    """JSON objects may name a field twice: one parser takes the first value, another one the last."""
+    path = append(tmp_path, "r1", a_run("r1", BERT), a_check("r1"))
+    run, check = path.read_text(encoding="utf-8").splitlines()
+    for twice in ('"run_id": "r2"', '"cell_id": "x/y/cpu/float32"', '"check_name": "backward"', '"accelerator": "B"'):
+        path.write_text(f"{run}\n{check[:-1]}, {twice}}}\n", encoding="utf-8")
+        assert read_latest(tmp_path).checks == read_latest(read_folder(tmp_path)).checks, twice
