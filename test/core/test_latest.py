@@ -182,6 +182,7 @@ def test_details_are_of_the_newest_runs(tmp_path: Path) -> None:
     found, wanted = read_latest(tmp_path, details=True), read_latest(read_folder(tmp_path), details=True)
     assert found.unfinished == wanted.unfinished == ("r3",), "r1 has an end, whatever else its file holds"
     assert found.predictions[BERT]["rule_ids"] == ["rule.3"]
+    assert (found.plans[BERT].recipe, found.plans[BERT].modeling) == ("digest", "0123456789ab")
     (tmp_path / "r3-1.jsonl").unlink()
     found = read_latest(tmp_path, details=True)
     assert {line.run_id for line in found.checks} == {"r2", "r1"}

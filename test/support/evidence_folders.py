@@ -82,7 +82,8 @@ def write_killed_run(folder: Path) -> None:
     def planned(day: int, **changes: object) -> RunLine:
         line = a_run(f"r{day}", BERT, GPT2, machine=f"lab-{day % 2}", day=day, **changes)
         verdict = {"level": "high", "basis": "predicted", "rule_ids": [f"rule.{day}"]}
-        plan = tuple(replace(one, verdict={"cell": one.cell_id, **verdict}) for one in line.plan)
+        facts = {"recipe": "digest", "modeling": "0123456789ab"}
+        plan = tuple(replace(one, verdict={"cell": one.cell_id, **verdict}, **facts) for one in line.plan)
         return replace(line, plan=plan, inventory={"cpu": {"model": f"of run {day}"}})
 
     for day in (1, 2):
