@@ -96,9 +96,7 @@ def test_a_broken_folder_beside_the_right_one_does_no_harm(folder: Path, monkeyp
         checkpoint_folder(CELL, "another")
 
 
-def test_a_suite_finds_its_folder_by_hash_beside_itself_or_in_the_cache_of_the_hub(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_suite_finds_its_folder_by_hash_beside_itself_or_in_the_cache_of_the_hub(folder, monkeypatch) -> None:
     monkeypatch.delenv(CHECKPOINTS_VARIABLE)
     revision = weights_hash(folder)
     suite = folder.parent / "suites" / "test_one.py"

@@ -323,9 +323,7 @@ def test_suites_of_one_checkpoint_run_in_one_child_until_it_dies(runs: Runs, chi
     assert started == [["cpu", "openvino", "simulated", "cuda"], ["simulated", "cuda"], ["cpu"]]
 
 
-def test_what_is_left_for_a_lost_device_is_not_run_and_other_targets_go_on(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_left_for_a_lost_device_is_not_run_and_other_targets_go_on(runs, monkeypatch) -> None:
     monkeypatch.setattr(DeviceProbe, "found", Probed(state=DeviceState.LOST, reason="it hung"))
     suites = [runs.suite("dies", "simulated"), runs.suite("good", "simulated"), runs.suite("good-2")]
     evidence = runs.run(*suites, jobs=2)

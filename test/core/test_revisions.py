@@ -157,9 +157,7 @@ def test_lint_fails_on_an_undeclared_change_until_it_is_declared(checkout: Check
     assert checkout.part("check backward").revision == 1
 
 
-def test_the_same_behavior_is_not_declared_unless_it_was_verified(
-    checkout: Checkout, verifications: list[int]
-) -> None:
+def test_the_same_behavior_is_not_declared_unless_it_was_verified(checkout, verifications) -> None:
     checkout.compare.write_text("scale = 2\n", encoding="utf-8")
     for codes, name in (([1], "test/recorded"), ([0, 1], "the mutants of the checks")):
         verifications[:] = codes

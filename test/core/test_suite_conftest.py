@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-
-import pytest
 
 from generators.suites.suite_files import prepare_folder, suite_conftest
 from hardware.testing.foreign_plugins import GENERATED, NAME, digest_of_text, is_harmless, strange_conftests
@@ -61,9 +58,7 @@ def test_the_text_that_is_written_is_known_where_suites_run() -> None:
     assert digest_of_text(suite_conftest()) in GENERATED
 
 
-def test_strange_conftests_are_those_that_were_loaded_nearest_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strange_conftests_are_those_that_were_loaded_nearest_first(tmp_path, monkeypatch) -> None:
     suite = tmp_path / "tests" / "hwcompat" / "test_one.py"
     prepare_folder(suite.parent)
     near, far = suite.parent / NAME, tmp_path / NAME

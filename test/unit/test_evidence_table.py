@@ -6,8 +6,8 @@ from pathlib import Path
 
 from evidence_lines import check_line, planned_cell, run_line, write_lines
 
-from benchmarks.evidence_table import gathered, keep, one_line
-from benchmarks.openvino_table import class_of, page, rows_of
+from benchmarks.evidence_table import gathered, keep
+from benchmarks.openvino_table import page
 from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome, Stage
 from hardware.target import Target
@@ -15,20 +15,8 @@ from hardware.target import Target
 BERT, ON_CPU = "bert/fill-mask/openvino/float32", "bert/fill-mask/cpu/float32"
 CHECKS = ("builds", "matches_reference", "runs_natively")
 VERSIONS = {"openvino": "1", "optimum-intel": "1", "torch": "1", "transformers": "1", "hwcompat": "1"}
-COVERAGE = """# Coverage
-
-### Passed under condition (1)
-
-| types | reason |
-|---|---|
-| csm, flava | left out |
-
-### Passed
-
-- encoder-only (2): bert, albert
-
-## Excluded
-"""
+CONDITION = "### Passed under condition (1)\n\n| types | reason |\n|---|---|\n| csm, flava | left out |\n\n"
+COVERAGE = f"# Coverage\n\n{CONDITION}### Passed\n\n- encoder-only (2): bert, albert\n\n## Excluded\n"
 RUN = run_line(*(planned_cell(one, CHECKS, verdict={"cell": one}) for one in (BERT, ON_CPU)), versions=VERSIONS)
 
 
@@ -65,25 +53,11 @@ def test_kept_evidence_gives_the_same_page_bytes_and_plan(tmp_path: Path) -> Non
     assert sorted(map(repr, run.plan)) == sorted(map(repr, RUN.plan))
 
 
-def test_a_page_counts_of_all_types_that_pass_on_cpu_and_names_failures() -> None:
+def test_a_page_counts_of_all_types_that_pass_on_cpu() -> None:
     text = page([RUN], [check(name) for name in CHECKS], COVERAGE)
     assert "**1 of the 4 types that pass on cpu pass here (25 %)**" in text
     assert "Without evidence: albert, csm, flava." in text
-    for message, stage, name, cause in (
-        (
-            "no; convert_model: no conversion rule for aten::diff",
-            Stage.EXPORT,
-            "no conversion rule",
-            "convert_model: ",
-        ),
-        ("off by 1e+00 of the output's scale", Stage.COMPARE, "other numbers than float64", "off by 1e+00"),
-        ("strange", Stage.RUN, "unknown", "strange"),
-    ):
-        facts = {"error_type": "unknown", "error_message": message, "stage": stage}
-        (row,) = rows_of([RUN], [check("matches_reference", Outcome.FAILED, **facts), check("runs_natively")])
-        assert not row.passes
-        found = class_of(row)
-        assert (found[0], found[2]) == (name, stage)
-        assert found[1].startswith(f"matches_reference: {cause}")
-    assert one_line("a |\n b") == "a / b"
-    assert len(one_line("x" * 300)) == 160
+    message = "no; convert_model: no conversion rule for aten::diff"
+    facts = {"error_type": "unknown", "error_message": message, "stage": Stage.EXPORT}
+    failed = check("matches_reference", Outcome.FAILED, **facts)
+    assert "no conversion rule" in page([RUN], [failed, check("runs_natively")], COVERAGE)

@@ -92,9 +92,7 @@ def changed_line(folder: Path) -> None:
     replaced(folder / "r1-1.jsonl", '"outcome": "passed"', '"outcome": "failed"')
 
 
-def test_the_same_question_is_answered_once_and_another_one_anew(
-    folder: Path, asked: list[Path], here: HardwareInfo
-) -> None:
+def test_the_same_question_is_answered_once_and_another_one_anew(folder, asked, here) -> None:
     first = judged_in(folder, here)
     assert first.measured
     assert first.devices["machine"]
@@ -109,9 +107,7 @@ def test_the_same_question_is_answered_once_and_another_one_anew(
     assert len(asked) == len(changes) + 2
 
 
-def test_what_is_dated_ahead_or_only_half_a_line_is_not_kept(
-    folder: Path, asked: list[Path], here: HardwareInfo
-) -> None:
+def test_what_is_dated_ahead_or_only_half_a_line_is_not_kept(folder, asked, here) -> None:
     path = folder / "r1-1.jsonl"
     whole = path.read_text(encoding="utf-8")
     for text in (whole + '{"kind": "check"', whole.replace('"started_at": "2026-', '"started_at": "2996-')):

@@ -40,9 +40,7 @@ def types_of(report: dict[str, object]) -> list[str]:
     return sorted(error["error_type"] for error in report["errors"])
 
 
-def test_a_report_is_the_same_of_a_folder_and_of_its_evidence_in_memory(
-    killed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_is_the_same_of_a_folder_and_of_its_evidence_in_memory(killed, monkeypatch) -> None:
     wanted = reported(read_folder(killed))
     assert types_of(wanted) == ["broken_evidence", "interrupted", "numerical_mismatch"]
     assert wanted["predictions"][BERT]["rule_ids"] == ["rule.3"]

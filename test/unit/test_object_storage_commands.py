@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import fsspec
 import pytest
@@ -31,9 +30,7 @@ def door(*words: object) -> int:
     return int(reporter.main([str(word) for word in words]))
 
 
-def test_what_was_published_is_read_from_there_by_each_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_published_is_read_from_there_by_each_command(tmp_path, capsys) -> None:
     folder, other, home = (tmp_path / name for name in ("own", "other", "home"))
     write(folder, a_run("20260105T000000Z-00000a", 5, BERT))
     write(folder, a_run("20260205T000000Z-00000b", 6, GPT2), broken=["backward"])
@@ -59,9 +56,7 @@ def test_what_was_published_is_read_from_there_by_each_command(
     assert "object(s)" not in capsys.readouterr().err, "it is the folder itself"
 
 
-def test_what_lies_there_is_not_changed_and_a_folder_is_no_place_to_publish_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_lies_there_is_not_changed_and_a_folder_is_no_place_to_publish_to(tmp_path, capsys) -> None:
     for words in (["--compact"], ["--merge", tmp_path]):
         assert door(*words, "--evidence", PLACE) == 4
         assert "nothing is done to the evidence in memory://lab/hwcompat" in capsys.readouterr().err

@@ -86,9 +86,7 @@ def outcomes(evidence: Evidence, model: str) -> list[str]:
 
 
 @pytest.mark.parametrize("forked", [True, False])
-def test_a_child_that_dies_or_finds_no_room_costs_its_own_suite_alone(
-    make: Make, go: Go, monkeypatch: pytest.MonkeyPatch, forked: bool
-) -> None:
+def test_a_child_that_dies_or_finds_no_room_costs_its_own_suite_alone(make, go, monkeypatch, forked) -> None:
     monkeypatch.setattr(runner, "may_fork", lambda _target: forked)
     changed = make("changed", GOOD)  # two runs share a folder of suites, and the second one writes others
     changed.path.write_text(changed.path.read_text(encoding="utf-8") + "\n# another\n", encoding="utf-8")
@@ -119,9 +117,7 @@ def test_a_child_that_dies_or_finds_no_room_costs_its_own_suite_alone(
     assert evidence.broken == ()
 
 
-def test_what_children_and_their_workers_left_is_gone_before_the_next_begins(
-    make: Make, go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_children_and_their_workers_left_is_gone_before_the_next_begins(make, go, tmp_path, monkeypatch) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -156,9 +152,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's list of processes")
 @pytest.mark.parametrize("forked", [True, False])
-def test_what_a_child_started_ends_with_it(
-    make: Make, go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: bool
-) -> None:
+def test_what_a_child_started_ends_with_it(make, go, tmp_path, monkeypatch, forked) -> None:
     assert is_alive(os.getpid())
     monkeypatch.setattr(runner, "may_fork", lambda _target: forked)
     ends = {"passes": "pass", "fails": "assert False", "exits": "os._exit(0)", "aborts": "os.abort()"}
@@ -181,9 +175,7 @@ def test_what_a_child_started_ends_with_it(
         assert gone, name
 
 
-def test_an_error_of_a_child_outside_of_any_check_is_in_its_log(
-    make: Make, go: Go, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_a_child_outside_of_any_check_is_in_its_log(make, go, monkeypatch) -> None:
     def fails(*_arguments: object) -> None:
         raise RuntimeError("a part is broken")
 
@@ -202,9 +194,7 @@ def test_evidence_that_is_removed_while_the_run_goes_on_is_an_output_error(make:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_ends_all_children_and_closes_the_record(
-    make: Make, go: Go, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_an_interruption_ends_all_children_and_closes_the_record(make, go, tmp_path, number) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()
     body = NOTES.format(folder=str(folder), seconds=600)
