@@ -44,7 +44,7 @@ larger group would save 5 % of the space."""
 _COPY = f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
 _PART = ".part"
 
-_BESIDE = "another file of its run was changed, added or lost after the run had ended"
+_DAMAGED_RUN = "another file of its run was changed, added or lost after the run had ended"
 """Why a file is left: with the end of its run in Parquet, the damage could no longer be detected."""
 
 _RESUMES = re.compile(rb'"resumes": ?\[([^\]]*)\]')
@@ -102,7 +102,7 @@ def _compacted(folder: Path) -> Compacted:
     paths = sorted(path for path in folder.glob("*.jsonl") if is_plain_file(path))
     ended = ended_runs(paths) | _ended_before(folder) if paths else set()
     found = examined_in(folder, {path.name: path for path in paths if path.stat().st_size})
-    left = {path.name: _BESIDE for path in paths if run_of(path.name) in found.runs} | found.refused
+    left = {path.name: _DAMAGED_RUN for path in paths if run_of(path.name) in found.runs} | found.refused
     made: list[Path] = []
     files = lines = 0
     for batch in batches([path for path in paths if path.name not in left]):
@@ -148,10 +148,10 @@ def batches(paths: Iterable[Path], most: int = BATCH) -> Iterator[list[Path]]:
     """Yield files by month, those of one run together, in batches of up to `most` bytes."""
     for _, month in groupby(sorted(paths), key=lambda path: partition_of(path.name)):
         runs = [list(own) for _, own in groupby(month, key=lambda path: run_of(path.name))]
-        yield from _within(most, ((own, sum(path.stat().st_size for path in own)) for own in runs))
+        yield from _in_batches(most, ((own, sum(path.stat().st_size for path in own)) for own in runs))
 
 
-def _within(most: int, groups: Iterable[tuple[Sequence[Path], int]]) -> Iterator[list[Path]]:
+def _in_batches(most: int, groups: Iterable[tuple[Sequence[Path], int]]) -> Iterator[list[Path]]:
     """Yield groups of files, each with its size, joined into batches of at most `most`."""
     waiting: list[Path] = []
     size = 0
@@ -250,7 +250,7 @@ def _join_small(folder: Path) -> tuple[list[Path], int]:
             if month == folder:
                 continue
             lines = held(connection, group)
-            for path in _doubled(connection, lines):
+            for path in _duplicates(connection, lines):
                 path.unlink()
                 gone.append(path)
                 del lines[path]
@@ -258,7 +258,7 @@ def _join_small(folder: Path) -> tuple[list[Path], int]:
             number = Counter(name for names in lines.values() for name in names)
             alone = [path for path, names in lines.items() if all(number[name] == 1 for name in names)]
             small = [path for path in alone if path.stat().st_size < SMALL]
-            for some in _within(MOST_LINES, (([path], sum(lines[path].values())) for path in small)):
+            for some in _in_batches(MOST_LINES, (([path], sum(lines[path].values())) for path in small)):
                 if len(some) > 1:
                     made.append(_join(connection, some, month))
                     for path in some:
@@ -267,7 +267,7 @@ def _join_small(folder: Path) -> tuple[list[Path], int]:
     return made, len(gone)
 
 
-def _doubled(connection: duckdb.DuckDBPyConnection, lines: Mapping[Path, Mapping[str, int]]) -> list[Path]:
+def _duplicates(connection: duckdb.DuckDBPyConnection, lines: Mapping[Path, Mapping[str, int]]) -> list[Path]:
     """Return the files whose every line is in other files too, byte for byte; one of two equal files."""
     left = dict(lines)
     found = []

@@ -41,8 +41,8 @@ def declared(text: str, part: RevisionPart, fingerprint: str, *, revision: int, 
     start = lines.index(f'name = "{part.name}"')
     end = lines.index("]", lines.index("fingerprints = [", start))
     entry = {"fingerprint": fingerprint, "revision": revision, "decision": decision, "reason": reason}
-    told = ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items())
-    lines.insert(end, f"    {{ {told} }},")
+    fields = ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items())
+    lines.insert(end, f"    {{ {fields} }},")
     at = next(at for at in range(start, end) if lines[at].startswith("revision = "))
     lines[at] = f"revision = {revision}"
     return "\n".join(lines)

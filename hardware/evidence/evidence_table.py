@@ -75,7 +75,7 @@ def _columns_of(line: Line) -> str:
     return as_unicode(json.dumps(found, ensure_ascii=False))
 
 
-def _sharing(line: Line, before: dict[tuple[str, str], list[object]]) -> Line:
+def _shared(line: Line, before: dict[tuple[str, str], list[object]]) -> Line:
     """Return the line with values that equal those of the machine's latest runs replaced by the same objects. Packed
     runs come in any order, so that others may lie between two with the same plan."""
     if not isinstance(line, RunLine):
@@ -119,7 +119,7 @@ class EvidenceTable:
             if isinstance(self.source, Path):
                 self._fill(self.source)
             else:
-                self._hold(self.source)
+                self._load(self.source)
         except duckdb.Error as error:
             self.close()
             raise UnusualEvidenceError(str(error)) from error
@@ -137,7 +137,7 @@ class EvidenceTable:
         """Close the connection and remove temporary files."""
         self._stack.close()
 
-    def _hold(self, evidence: Evidence) -> None:
+    def _load(self, evidence: Evidence) -> None:
         """Load evidence in memory into the tables."""
         self._files = [""]
         self.broken += evidence.broken
@@ -252,7 +252,7 @@ class EvidenceTable:
         """Return the lines of all runs by place. Equal plans of one machine share memory: a thousand plans of a
         thousand cells wouldn't fit."""
         seen: dict[tuple[str, str], list[object]] = {}
-        return {place: _sharing(line, seen) for found in self._run_lines() for place, line in found.items()}
+        return {place: _shared(line, seen) for found in self._run_lines() for place, line in found.items()}
 
     def _run_lines(self) -> Iterator[dict[int, Line]]:
         if self._compacted:

@@ -30,10 +30,10 @@ LARGEST_OBJECT = 4 * 1024**3
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,180}\.(?:jsonl|parquet)")
 _STAMPS = ("ETag", "etag", "generation", "md5Hash", "content_md5", "crc32c", "version_id", "mtime", "created")
-_STAMPS_TOO = ("LastModified", "last_modified", "updated", "modified")
+_WEAK_STAMPS = ("LastModified", "last_modified", "updated", "modified")
 _PIECE = 8 * 1024 * 1024
 
-_STAY_HOME = {"AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"}
+_NO_METADATA_SERVICE = {"AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"}
 """Without these, clients without credentials ask the metadata service at 169.254.169.254. On a cloud machine with a
 role, set them to `false`."""
 
@@ -66,23 +66,23 @@ class ObjectStore:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        for name, value in _STAY_HOME.items():
+        for name, value in _NO_METADATA_SERVICE.items():
             os.environ.setdefault(name, value)
         self._files, self._root = _filesystem(address)
 
     def listing(self) -> Listing:
         """Return the objects of evidence. Raise `BrokenInput` if there is no such place or it holds too much."""
-        with self._asked("list"):
+        with self._with_our_errors("list"):
             self._files.invalidate_cache()
             rows = self._files.find(self._root, maxdepth=2, detail=True)
         if len(rows) > MOST_OBJECTS:
             raise BrokenInput(f"{self.address} holds more than {MOST_OBJECTS:,} objects", fix="Name a folder in it.")
         found: dict[str, StoredObject] = {}
         others: list[str] = []
-        for key, told in rows.items():
+        for key, entry in rows.items():
             name = str(key).removeprefix(self._root).lstrip("/")
-            size = told.get("size")
-            if told.get("type") != "file" or not is_name(name) or told.get("islink") or not isinstance(size, int):
+            size = entry.get("size")
+            if entry.get("type") != "file" or not is_name(name) or entry.get("islink") or not isinstance(size, int):
                 others.append(name)
                 continue
             if not 0 <= size <= LARGEST_OBJECT:
@@ -90,12 +90,12 @@ class ObjectStore:
                     f"{one_line(name, longest=120)} in {self.address} is refused",
                     why=f"it is larger than {size_text(LARGEST_OBJECT)}",
                 )
-            found[name] = StoredObject(name=name, key=str(key), size=size, stamp=_stamp(told))
+            found[name] = StoredObject(name=name, key=str(key), size=size, stamp=_stamp(entry))
         return Listing(found=found, others=len(others), example=one_line(others[0], longest=80) if others else "")
 
     def read(self, one: StoredObject, file: BinaryIO) -> None:
         """Copy an object's bytes. Raise `BrokenInput` if it is no longer the listed object."""
-        with self._asked(f"read {one.name} of"):
+        with self._with_our_errors(f"read {one.name} of"):
             left = one.size
             with self._files.open(one.key, "rb", block_size=_PIECE, cache_type="readahead") as source:
                 while data := source.read(min(_PIECE, left + 1)):
@@ -104,8 +104,8 @@ class ObjectStore:
                     if left < 0:
                         break
             self._files.invalidate_cache(self._files._parent(one.key))
-            told = self._files.info(one.key)
-        if left or told.get("size") != one.size or (one.stamp and _stamp(told) not in ("", one.stamp)):
+            entry = self._files.info(one.key)
+        if left or entry.get("size") != one.size or (one.stamp and _stamp(entry) not in ("", one.stamp)):
             raise ChangedObjectError(f"{one.name} in {self.address} changed while it was read")
 
     def put(self, name: str, data: bytes, before: StoredObject | None) -> None:
@@ -114,7 +114,7 @@ class ObjectStore:
         Raise `OutputError`, also if another process has written there in the meantime.
         """
         key = f"{self._root}/{name}"
-        with self._asked(f"write {name} to", writes=True):
+        with self._with_our_errors(f"write {name} to", writes=True):
             if self.address.protocol in _WHOLE:
                 self._put_whole(key, data, before)
             else:  # a disk's file grows as it is written
@@ -137,7 +137,7 @@ class ObjectStore:
         self._files.pipe_file(key, data)
 
     @contextmanager
-    def _asked(self, what: str, *, writes: bool = False) -> Iterator[None]:
+    def _with_our_errors(self, what: str, *, writes: bool = False) -> Iterator[None]:
         """Convert whatever a store's library raises to one of our errors, without secrets."""
         kind = OutputError if writes else BrokenInput
         try:
@@ -173,11 +173,11 @@ def is_name(name: str) -> bool:
     return plain and (not month or (PARTITION.fullmatch(month) is not None and last.endswith(".parquet")))
 
 
-def _stamp(told: Mapping[str, Any]) -> str:
+def _stamp(entry: Mapping[str, Any]) -> str:
     """Return a stamp that differs between versions of an object, from its properties in the store."""
-    said = [f"{name}={_plain(told[name])}" for name in _STAMPS if told.get(name) is not None]
-    said = said or [f"{name}={_plain(told[name])}" for name in _STAMPS_TOO if told.get(name) is not None]
-    return " ".join(said)
+    stamps = [f"{name}={_plain(entry[name])}" for name in _STAMPS if entry.get(name) is not None]
+    stamps = stamps or [f"{name}={_plain(entry[name])}" for name in _WEAK_STAMPS if entry.get(name) is not None]
+    return " ".join(stamps)
 
 
 def _plain(value: Any) -> str:
@@ -196,8 +196,8 @@ def _filesystem(address: Address) -> tuple[Any, str]:
     try:
         files, root = fsspec.url_to_fs(str(address))
     except ImportError as error:
-        told = known_implementations.get(address.protocol, {})
-        fix = _install() if address.protocol in _OURS else f"{told.get('err', 'Install what fsspec names')}."
+        entry = known_implementations.get(address.protocol, {})
+        fix = _install() if address.protocol in _OURS else f"{entry.get('err', 'Install what fsspec names')}."
         why = f"what reads {address.protocol}:// isn't installed"
         raise UsageError(f"{address} can't be reached", why=why, fix=fix) from error
     except ValueError as error:

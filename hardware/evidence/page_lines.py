@@ -277,13 +277,13 @@ def _device_of(run: Line, page_id: str, seal: Line) -> _PageDevice:
     runtime = f"onnxruntime-web {seal['runtime']['version']}, {version}"
     reason = str(adapter.get("reason", ""))
     name, said, listed = ("", {}, []) if reason else _described(adapter, seal["target"])
-    told = f"{browser['agent']} {browser['model']} {name}"
+    description = f"{browser['agent']} {browser['model']} {name}"
     return _PageDevice(
         reason=reason,
         conditions={**seal["conditions"], **said, "page": page_id, "runtime": runtime},
         accelerator=None if reason else f"{name} through {runtime}",
         accelerators=listed,
-        machine=f"browser-{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:8]}",
+        machine=f"browser-{hashlib.sha256(description.encode(errors='replace')).hexdigest()[:8]}",
         browser=version,
     )
 

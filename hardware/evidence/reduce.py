@@ -25,7 +25,7 @@ SILENT = ("not_reached", "interrupted", "disk_full")
 SETUP = ("weights_missing", "missing_dependency")
 """Error types of a setup mistake, which doesn't concern the device: such a result hides no other."""
 
-_SAYS_NOTHING = f"(error_type IN {SETUP} OR outcome = 'not_run' AND error_type IN {SILENT})"
+_IS_INCONCLUSIVE = f"(error_type IN {SETUP} OR outcome = 'not_run' AND error_type IN {SILENT})"
 
 _LAST = 1 << 62
 """The number of results that were never written: they follow all others of the same moment."""
@@ -74,7 +74,7 @@ CREATE OR REPLACE TEMP TABLE suites AS
             min(requested_target) AS target, min(requested_target) = max(requested_target) AS one_target,
             min(accelerator) AS accelerator,
             count(accelerator) = count(*) AND min(accelerator) = max(accelerator) AS one_accelerator,
-            bool_or({_SAYS_NOTHING}) AS is_silent,
+            bool_or({_IS_INCONCLUSIVE}) AS is_silent,
             coalesce(arg_max(accelerator, place) FILTER (WHERE accelerator <> ''), '') AS named
         FROM checks GROUP BY run_id, cell_id)
     LEFT JOIN planned USING (run_id, cell_id) LEFT JOIN machines USING (run_id);
@@ -105,13 +105,13 @@ CREATE OR REPLACE TEMP TABLE never AS
     WHERE is_whole IS DISTINCT FROM true;
 """
 
-_SPOKEN = f"""
+_CONCLUSIVE = f"""
 CREATE OR REPLACE TEMP TABLE spoken AS
     SELECT *, row_number() OVER (ORDER BY spoken_at, place) AS rank FROM (
         SELECT place, run_id, cell_id, check_name, requested_target AS target, coalesce(machine, '') AS machine,
             coalesce(list_contains(kept.checks, check_name), false) AS planned,
             CASE WHEN c.accelerator <> '' THEN c.accelerator ELSE named END AS accelerator,
-            {_SAYS_NOTHING} AS silent,
+            {_IS_INCONCLUSIVE} AS silent,
             CASE WHEN started_at > $latest THEN '' ELSE started_at END AS spoken_at
         FROM checks AS c JOIN kept USING (run_id, cell_id)
         UNION ALL
@@ -185,7 +185,7 @@ def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
         "SELECT unnest(?::VARCHAR[]) AS cell_id, unnest(?::VARCHAR[]) AS target",
         [list(targets), list(targets.values())],
     )
-    connection.execute(_SPOKEN, latest)
+    connection.execute(_CONCLUSIVE, latest)
     connection.execute(_REDUCED)
     rows = connection.execute(_STANDING).fetchall()
     return [

@@ -97,10 +97,10 @@ class EvidenceWriter:
         is still running isn't sealed: it seals its own files."""
         if self._is_torn:  # what is sealed ends with a whole line
             self._append(b"\n")
-        files = digests(self.folder, [self.run_id, *(one for one in resumes if not self._goes_on(one))])
+        files = digests(self.folder, [self.run_id, *(one for one in resumes if not self._is_running(one))])
         self.write(EndLine(run_id=self.run_id, ended_at=now(), reason=reason, counts=dict(counts), files=files))
 
-    def _goes_on(self, run_id: str) -> bool:
+    def _is_running(self, run_id: str) -> bool:
         return any(is_in_use(path) for path in self.folder.glob(f"{run_id}-*.jsonl"))
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-_WHERE_FROM = frozenset({"name_or_path"})
+_ORIGIN = frozenset({"name_or_path"})
 """Attributes in which a library notes a model's origin: a folder that moved holds the same model."""
 
 
@@ -26,15 +26,15 @@ def attributes_of(model: torch.nn.Module) -> Iterator[str]:
     functions and containers of them are included completely; of other objects only the class is."""
     import torch
 
-    torchs_own = {*vars(torch.nn.Module()), *_WHERE_FROM}
+    torchs_own = {*vars(torch.nn.Module()), *_ORIGIN}
     for place, module in model.named_modules():
         yield f"{place}: {_name_of(type(module))}"
         for name, value in sorted(vars(module).items()):
             if name not in torchs_own and not isinstance(value, torch.Tensor):  # tensors are hashed as such
-                yield f"{place}.{name} = {described(_without_chance(module, value))}"
+                yield f"{place}.{name} = {described(_without_random_order(module, value))}"
 
 
-def _without_chance(module: torch.nn.Module, value: Any) -> Any:
+def _without_random_order(module: torch.nn.Module, value: Any) -> Any:
     """Return `value`, or the set of words in a list. transformers makes lists from sets of words, in another order in
     each process. Orders that matter are in the configuration."""
     words = isinstance(value, list) and all(isinstance(one, str) for one in value)

@@ -190,7 +190,7 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
         write_whole(asked.result, json.dumps({"runs": runs, "interrupted": session.interrupted}) + "\n")
     lines = read_cells(evidence, runs, also=[session.run_id]).checks
     for one in kept:
-        print(_said(one.suite, [line for line in lines if line.cell_id == one.suite.cell.id]))
+        print(_summary(one.suite, [line for line in lines if line.cell_id == one.suite.cell.id]))
     print(f"Evidence    {evidence}: copy it to your machine and import it with --merge")
     if session.interrupted:
         raise KeyboardInterrupt
@@ -199,7 +199,7 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
     return exit_code(lines, missing=missing and not asked.allow_fallback)
 
 
-def _said(suite: SuiteFile, lines: Sequence[CheckLine]) -> str:
+def _summary(suite: SuiteFile, lines: Sequence[CheckLine]) -> str:
     """Return one suite's outcomes in a line, and below it the message of each check that didn't pass."""
     text = [f"{suite.cell.id}  {counted(Counter(line.outcome for line in lines))} of {len(suite.checks)}"]
     for line in lines:

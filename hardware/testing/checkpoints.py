@@ -300,7 +300,7 @@ def _not_loaded(
         return _config_invalid(model_class, folder, own)
     return ModelRefused(
         f"the checkpoint {echo(str(folder))} cannot be loaded as {model_class.__name__}",
-        why=_said(error),
+        why=_message(error),
         fix="Fetch it again.",
     )
 
@@ -309,7 +309,7 @@ def _config_invalid(model_class: type[Any], folder: Path, error: Exception) -> M
     field = _field_of(error, read_json(folder / "config.json", longest=_LONGEST_CONFIG, finite=False))
     return ModelRefused(
         f"config.json in {echo(str(folder))} makes no {model_class.__name__}",
-        why=f"{field}: {_said(error)}" if field else _said(error),
+        why=f"{field}: {_message(error)}" if field else _message(error),
         fix=f"Correct {field or 'it'}, or fetch it again.",
         error_type="config_invalid",
     )
@@ -332,7 +332,7 @@ def _field_of(error: Exception, config: Mapping[str, Any]) -> str:
     return next((name for name, value in settings if isinstance(value, str) and error.args == (value,)), "")
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 

@@ -68,7 +68,7 @@ class ChildWatch:
         self._kills_before = _oom_kills()
         self._reader, pipe = os.pipe()
         os.set_blocking(self._reader, False)
-        self._hears = True
+        self._is_open = True
         self._temporary = tempfile.mkdtemp(prefix="child-", dir=Path(task.log).absolute().parent)
         self._child = _start(replace(task, pipe=pipe, temporary=self._temporary), fork=fork, reader=self._reader)
         self.pid = self._child.pid
@@ -83,7 +83,7 @@ class ChildWatch:
     def poll(self) -> list[ChildEnding]:
         """Return the suites that have ended since the last call, without waiting."""
         status = self._status()
-        endings = self._listen()
+        endings = self._read_messages()
         if status is not None:
             endings.append(self._last(status))
             self._close()
@@ -118,21 +118,21 @@ class ChildWatch:
             _remove(self._temporary)
             self.over = True
 
-    def _listen(self) -> list[ChildEnding]:
+    def _read_messages(self) -> list[ChildEnding]:
         endings: list[ChildEnding] = []
-        while self._hears:
+        while self._is_open:
             try:
                 data = os.read(self._reader, 65536)
             except BlockingIOError:
                 break
-            self._hears = bool(data)
+            self._is_open = bool(data)
             *lines, self._buffer = (self._buffer + data).split(b"\n")
             for line in lines:
                 word, _, text = line.decode(errors="replace").partition(" ")
-                endings += self._hear(word, text)
+                endings += self._handle(word, text)
         return endings
 
-    def _hear(self, word: str, text: str) -> list[ChildEnding]:
+    def _handle(self, word: str, text: str) -> list[ChildEnding]:
         if self._timed_out:  # messages while it is being ended don't count
             return []
         self._deadline = time.monotonic() + self.timeout_s
@@ -194,7 +194,7 @@ class ChildWatch:
 def wait_for_any(watches: list[ChildWatch], longest_s: float) -> None:
     """Return when one of the children writes something or ends, at the latest after `longest_s` seconds."""
     living = [watch for watch in watches if not watch.over]
-    talking = [watch._reader for watch in living if watch._hears]
+    talking = [watch._reader for watch in living if watch._is_open]
     if len(talking) < len(living):  # one has closed its end and is about to exit
         longest_s = min(longest_s, _MOMENT_S)
     if talking:

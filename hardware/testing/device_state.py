@@ -59,13 +59,13 @@ class Probe:
     def kill(self) -> None:
         """End the process if it runs."""
         self._process.end()
-        self._said.close()
+        self._stderr.close()
 
     def _start(self) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
         self._deadline = time.monotonic() + self.timeout_s
         command = [sys.executable, "-c", _code(self.target, reset=self._resets)]
-        self._process = Child(command, stdout=DROPPED, stderr=self._said, cwd=ROOT)
+        self._process = Child(command, stdout=DROPPED, stderr=self._stderr, cwd=ROOT)
 
     def _found(self, code: int | None) -> Probed:
         if code is None:
@@ -74,8 +74,8 @@ class Probe:
             return Probed(state=DeviceState.ANSWERS)
         if code == _ABSENT_CODE:
             return Probed(state=DeviceState.ABSENT)
-        told = end_of(self._said).strip().splitlines()
-        last = (told or [f"exit code {code}"])[-1]
+        lines = end_of(self._stderr).strip().splitlines()
+        last = (lines or [f"exit code {code}"])[-1]
         return Probed(state=DeviceState.LOST, reason=f"the known-answer probe failed: {last[:300]}")
 
 

@@ -110,7 +110,7 @@ def digest_of_text(text: str) -> str:
 def is_harmless(text: str) -> bool:
     """Whether a conftest.py with this text can't change what checks mean; the text isn't executed."""
     try:
-        return not any(_interferes(node) for node in _run_when_imported(ast.parse(text)))
+        return not any(_may_interfere(node) for node in _run_when_imported(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
@@ -139,7 +139,7 @@ def _is_plain_fixture(decorator: ast.AST) -> bool:
     return ast.unparse(decorator) in ("pytest.fixture", "fixture")
 
 
-def _interferes(node: ast.AST) -> bool:
+def _may_interfere(node: ast.AST) -> bool:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return node.name.startswith(("pytest_", "__")) or node.name in _FIXTURES
     if isinstance(node, ast.Import):

@@ -86,7 +86,7 @@ def comparison_of(absolute: float, scale: float, worst: str) -> Comparison:
 # Integers among outputs, such as codes and matches, may depend on a last digit
 
 
-_SHAKES = 4
+_PERTURBATIONS = 4
 """How often inputs are perturbed to find such numbers."""
 
 
@@ -106,13 +106,13 @@ def are_undecided(
         for name, array in want.arrays.items()
         if is_whole(array) and name in got
     }
-    for seed in range(_SHAKES):
-        shaken = reference(_shaken(want.inputs, size, seed)).arrays
+    for seed in range(_PERTURBATIONS):
+        shaken = reference(_perturbed(want.inputs, size, seed)).arrays
         different = {name: there & (shaken[name] == want.arrays[name]) for name, there in different.items()}
     return not any(there.any() for there in different.values())
 
 
-def _shaken(inputs: Mapping[str, Array], size: float, seed: int) -> dict[str, Array]:
+def _perturbed(inputs: Mapping[str, Array], size: float, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     return {
         name: (array + size * scale_of(array) * rng.standard_normal(array.shape)).astype(array.dtype)

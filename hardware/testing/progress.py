@@ -79,28 +79,28 @@ class ProgressLines(Progress):
     def __init__(self, stream: TextIO | None = None, pace: Pace | None = None) -> None:
         self._stream = stream or sys.stderr
         self._pace = pace or Pace()
-        self._said = float("-inf")
+        self._written = float("-inf")
 
     def planned(self, suites: int) -> None:
         self._pace.all += suites
 
     def began(self, suite: SuiteFile, check: str) -> None:
         if self._pace.began(suite.cell.id) and self._pace.done and not self._pace.left:
-            self._say(f"{suite.cell.id} runs")
+            self._write(f"{suite.cell.id} runs")
 
     def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
         self._pace.ended(suite.cell.id)
         if set(outcomes) <= {Outcome.PASSED} and self._may_wait():
             return
         running = ", ".join(f"{cell} for {time}" for cell, time in self._pace.running.items())
-        self._say(f"{suite.cell.id}  {counted(outcomes)}" + (f"; still running: {running}" if running else ""))
+        self._write(f"{suite.cell.id}  {counted(outcomes)}" + (f"; still running: {running}" if running else ""))
 
     def _may_wait(self) -> bool:
         is_last = self._pace.done == self._pace.all
-        return self._pace.all > self.MANY and not is_last and self._pace.now() - self._said < self.EVERY_S
+        return self._pace.all > self.MANY and not is_last and self._pace.now() - self._written < self.EVERY_S
 
-    def _say(self, text: str) -> None:
-        self._said = self._pace.now()
+    def _write(self, text: str) -> None:
+        self._written = self._pace.now()
         left = f", about {self._pace.left} left" if self._pace.left else ""
         print(f"[{self._pace.done}/{self._pace.all}{left}] {text}", file=self._stream, flush=True)
 

@@ -36,13 +36,13 @@ from .suite_file import SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
 
-_PARITY, _PROOF = "matches_reference", "runs_natively"
-_NOTHING_ABOUT_IT = {
-    _PARITY: "{actual_target} against itself says nothing about it",
-    _PROOF: "where operators of {actual_target} ran says nothing about it",
+_REFERENCE_CHECK, _PLACEMENT_CHECK = "matches_reference", "runs_natively"
+_DEVICE_ONLY = {
+    _REFERENCE_CHECK: "{actual_target} against itself says nothing about it",
+    _PLACEMENT_CHECK: "where operators of {actual_target} ran says nothing about it",
 }
 """Checks that concern only the requested device, and why a substitute can't answer them."""
-_BROKE_DOWN = {current_name(str(one)): one for one in Outcome if one.is_breakdown}
+_BREAKDOWNS = {current_name(str(one)): one for one in Outcome if one.is_breakdown}
 """Outcomes by error type for a check whose worker hung, died or ran out of memory, the same as for a process."""
 
 _LONGEST_MESSAGE = 4_000
@@ -69,7 +69,7 @@ def classify_error(error: BaseException, check: str, measured: Measurement) -> t
     if is_out_of_memory(error):
         return Outcome.OUT_OF_MEMORY, "out_of_memory"
     error_type = _error_type(error, check, measured)
-    return _BROKE_DOWN.get(error_type, Outcome.FAILED), error_type
+    return _BREAKDOWNS.get(error_type, Outcome.FAILED), error_type
 
 
 def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
@@ -215,10 +215,10 @@ class EvidenceRecorder:
         facts, why_no_facts = _facts_of(case)
         outcome, error_type, message, trace = Outcome.PASSED, "", "", ""
         error = call.excinfo.value if call.excinfo is not None else None
-        if facts.get("substitution_reason") and _asks_nothing(check, error):
+        if facts.get("substitution_reason") and _is_unanswered(check, error):
             outcome, error_type = Outcome.SKIPPED, "same_device"
             message = f"same device: {facts['requested_target']} isn't here, and "
-            message += _NOTHING_ABOUT_IT[check].format(**facts)
+            message += _DEVICE_ONLY[check].format(**facts)
         elif error is not None:
             outcome, error_type = classify_error(error, check, measured)
             message = _message(error, measured)
@@ -341,9 +341,11 @@ def _message(error: BaseException, measured: Measurement) -> str:
     return f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
 
 
-def _asks_nothing(check: str, error: BaseException | None) -> bool:
+def _is_unanswered(check: str, error: BaseException | None) -> bool:
     """Whether a check's result on a substitute doesn't answer it. Wrong numbers do: they are the substitute's."""
-    return check in _NOTHING_ABOUT_IT and (error is None or (check == _PROOF and isinstance(error, AssertionError)))
+    return check in _DEVICE_ONLY and (
+        error is None or (check == _PLACEMENT_CHECK and isinstance(error, AssertionError))
+    )
 
 
 def _check_name(item: pytest.Item) -> str:

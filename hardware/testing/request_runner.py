@@ -111,16 +111,16 @@ def _take_streams() -> tuple[int, int]:
 
 def _requests(descriptor: int) -> Iterator[Any]:
     """Yield requests as they arrive. When the input ends, so does the current run, since its answer would be lost."""
-    heard: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(descriptor, heard), daemon=True).start()
-    while (line := heard.get()) is not None:
+    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    threading.Thread(target=_read_lines, args=(descriptor, lines), daemon=True).start()
+    while (line := lines.get()) is not None:
         yield json.loads(line)
 
 
-def _listen(descriptor: int, heard: queue.SimpleQueue[bytes | None]) -> None:
+def _read_lines(descriptor: int, lines: queue.SimpleQueue[bytes | None]) -> None:
     with os.fdopen(descriptor, "rb") as requests:
         for line in requests:
             if line.endswith(b"\n"):  # otherwise the client died while it wrote
-                heard.put(line)
-    heard.put(None)
+                lines.put(line)
+    lines.put(None)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -35,7 +35,7 @@ _MEMORY_SHARE = 0.9
 _LOOK_S = 0.05
 _WELL = Probed(state=DeviceState.ANSWERS)
 _HELD = {signal.SIGINT, signal.SIGTERM}
-_UNHEARD = Progress()
+_NO_PROGRESS = Progress()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def run_suites(
     limits: Limits,
     jobs: int = 1,
     pytest_arguments: Sequence[str] = (),
-    progress: Progress = _UNHEARD,
+    progress: Progress = _NO_PROGRESS,
 ) -> Counter[str]:
     """Write the plan, run every suite in a child, `jobs` at a time, and write the end. Return counts by outcome.
 
@@ -190,17 +190,17 @@ class _Loop:
         """Return when every suite has ended; an exception ends all children."""
         try:
             while self.waiting or self.working:
-                self._start_what_may()
+                self._start_ready()
                 wait_for_any([one.watch for one in self.working], _LOOK_S)
                 for one in tuple(self.working):
-                    self._look_at(one)
+                    self._poll(one)
         finally:
             for one in self.working:
                 one.watch.kill()
                 if one.probe is not None:
                     one.probe.kill()
 
-    def _start_what_may(self) -> None:
+    def _start_ready(self) -> None:
         while len(self.working) < self.jobs:
             taken = frozenset[str]().union(*(one.group.places for one in self.working))
             number = next_group(self.waiting, taken)
@@ -215,7 +215,7 @@ class _Loop:
         for suite in group.suites:
             if suite.cell.target in self.lost:
                 why = f"the device was lost in an earlier suite: {self.lost[suite.cell.target]}"
-                self._tell(suite, close(suite, [], self.writer, "device_lost", why))
+                self._report_end(suite, close(suite, [], self.writer, "device_lost", why))
         return replace(group, suites=tuple(one for one in group.suites if one.cell.target not in self.lost))
 
     def _start(self, group: SuiteGroup) -> ChildWatch:
@@ -233,7 +233,7 @@ class _Loop:
             on_check=lambda number, check: self.progress.began(group.suites[number], check),
         )
 
-    def _look_at(self, one: _Working) -> None:
+    def _poll(self, one: _Working) -> None:
         if one.broke is not None and one.probe is not None:
             device = one.probe.poll()
             if device is not None:
@@ -247,24 +247,24 @@ class _Loop:
             elif one.watch.over and ending is endings[-1]:
                 self._end(one, ending, _WELL)
             else:
-                self._account(one, ending, _WELL)
+                self._complete(one, ending, _WELL)
 
     def _end(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
         """Write the lines of the last suite of an ended child; the rest of its group gets a new child, next."""
-        self._account(one, ending, device)
+        self._complete(one, ending, device)
         if device.state is DeviceState.LOST:
             self.lost[one.group.suites[ending.number].cell.target] = device.reason
         if left := one.group.suites[ending.number + 1 :]:
             self.waiting.insert(0, replace(one.group, suites=left))
         self.working.remove(one)
 
-    def _account(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
+    def _complete(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
         suite = one.group.suites[ending.number]
         selected = bool(self.task.pytest_arguments)
         lines = account_for(suite, one.watch.pid, ending, device, self.writer, selected=selected)
-        self._tell(suite, lines)
+        self._report_end(suite, lines)
 
-    def _tell(self, suite: SuiteFile, lines: Sequence[CheckLine]) -> None:
+    def _report_end(self, suite: SuiteFile, lines: Sequence[CheckLine]) -> None:
         self.progress.ended(suite, Counter(line.outcome for line in lines))
 
 
@@ -290,7 +290,7 @@ def account_for(
     if ending.outcome is Outcome.NOT_RUN:
         return [*lines, *close(suite, lines, writer, DISK_FULL, ending.message)]
     if ending.outcome is not None and suite.checks:
-        lines = [*lines, _victim(suite, lines, ending, device, writer)]
+        lines = [*lines, _breakdown_line(suite, lines, ending, device, writer)]
     if ending.outcome is not None:
         error_type, reason = "not_reached", f"{ending.message} before it"
     elif selected and ending.pytest_ran:
@@ -300,7 +300,7 @@ def account_for(
     return [*lines, *close(suite, lines, writer, error_type, reason)]
 
 
-def _victim(
+def _breakdown_line(
     suite: SuiteFile, lines: Sequence[CheckLine], ending: ChildEnding, device: Probed, writer: EvidenceWriter
 ) -> CheckLine:
     """Write the line of the check during which a child broke down.

@@ -173,11 +173,11 @@ def fill(
             buffers |= _routing_biases(owner, module, seed)
             for name, value in buffers.items():
                 getattr(module, name).copy_(torch.as_tensor(value))
-        _widen_what_is_narrower(model)
+        _widen_narrow_parameters(model)
     return model.eval()
 
 
-def _widen_what_is_narrower(model: torch.nn.Module) -> None:
+def _widen_narrow_parameters(model: torch.nn.Module) -> None:
     dtypes = {one.dtype for one in model.parameters() if one.is_floating_point()}
     if len(dtypes) > 1:
         widest = max(dtypes, key=lambda dtype: dtype.itemsize)

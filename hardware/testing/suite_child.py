@@ -68,7 +68,7 @@ def run_child(task: ChildTask) -> int:
         return _run_child(task)
     except Exception as error:
         if is_full_disk(error):
-            _tell_full_disk(task.pipe, error)
+            _send_full_disk(task.pipe, error)
         raise
 
 
@@ -88,13 +88,13 @@ def _run_child(task: ChildTask) -> int:
     code = 0
     for number, suite in enumerate(task.suites):
         _log_to(task, number)
-        _tell(task.pipe, Word.SUITE, number)
+        _send(task.pipe, Word.SUITE, number)
         code = _run_suite(task, Path(suite), task.hashes[number])
         sys.stdout.flush()
         sys.stderr.flush()
         if code == PYTEST_INTERNAL:
             return code
-        _tell(task.pipe, Word.OVER, code)
+        _send(task.pipe, Word.OVER, code)
         gc.collect()  # free the model of the last suite
     return code
 
@@ -108,8 +108,8 @@ def _run_suite(task: ChildTask, suite: Path, planned_hash: str) -> int:
     writer = EvidenceWriter(Path(task.evidence), task.run_id)
     recorder = EvidenceRecorder(
         writer,
-        on_start=lambda check: _tell(task.pipe, Word.CHECK, check),
-        on_full_disk=lambda error: _tell_full_disk(task.pipe, error),
+        on_start=lambda check: _send(task.pipe, Word.CHECK, check),
+        on_full_disk=lambda error: _send_full_disk(task.pipe, error),
         planned_hash=planned_hash,
     )
     settings = [
@@ -142,13 +142,13 @@ def _limit_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def _tell(pipe: int, word: Word, text: object) -> None:
+def _send(pipe: int, word: Word, text: object) -> None:
     with contextlib.suppress(OSError):  # the parent has ended, and this process will too
         os.write(pipe, f"{word} {text}\n".encode())
 
 
-def _tell_full_disk(pipe: int, error: BaseException) -> None:
-    _tell(pipe, Word.FULL, " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON])
+def _send_full_disk(pipe: int, error: BaseException) -> None:
+    _send(pipe, Word.FULL, " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON])
 
 
 def command_for(task: ChildTask) -> list[str]:
