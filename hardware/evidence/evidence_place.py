@@ -1,4 +1,4 @@
-"""The option that names a place of evidence: a folder, or an address in object storage."""
+"""The command-line option for a place of evidence: a folder or an address in object storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .address import Address, is_address, local_folder, parse_address
 
 
 class EvidencePlace(click.ParamType[Path | Address]):
-    """A folder as `Path`, an address such as `s3://bucket/prefix` as `Address`. A path would lose one slash of it."""
+    """Parse a folder to `Path`, and `s3://bucket/prefix` to `Address`: a path would lose a slash."""
 
     name = "place"
 
@@ -21,7 +21,7 @@ class EvidencePlace(click.ParamType[Path | Address]):
         self._path = click.Path(path_type=Path, file_okay=file_okay)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | Address:
-        """Raises `UsageError` for an address that holds credentials, or is none."""
+        """Return the place. Raise `UsageError` for an invalid address and for one that contains credentials."""
         if isinstance(value, Path | Address):
             return value
         if is_address(str(value)):
@@ -33,7 +33,7 @@ class EvidencePlace(click.ParamType[Path | Address]):
 
 
 def copied_home(address: Address) -> Path:
-    """The folder that holds an up-to-date copy of what lies at an address, after a note of what was copied."""
+    """Return the folder with an up-to-date copy of an address, after a note about what was copied."""
     from .bucket import mirror
 
     done = mirror(address)
@@ -43,12 +43,12 @@ def copied_home(address: Address) -> Path:
 
 
 def split_place(place: Path | Address) -> tuple[Path, Address | None]:
-    """The folder that is read, and the address that it is a copy of, if it is one."""
+    """Return the folder to read, and the address that it is a copy of, if any."""
     return (place.copy, place) if isinstance(place, Address) else (place, None)
 
 
 def no_writing_there(address: Address, own: str) -> UsageError:
-    """Why a run doesn't write to object storage, with what does it in two commands."""
+    """Return the error for a run that would write to object storage, with the two commands to use instead."""
     return UsageError(
         f"a run can't write to {address}",
         why="evidence is kept line by line as it is measured, and an object only appears as a whole",

@@ -1,7 +1,7 @@
-"""Evidence that is kept with the product: `docs/evidence/<target>.jsonl.gz`, and which lines of any evidence count.
+"""Evidence that is kept in the repository, `docs/evidence/<target>.jsonl.gz`, and the lines that count in any
+evidence.
 
-A kept file holds the lines of each cell's last run and of those runs, without tracebacks, inventories and folders of
-the machine.
+A kept file holds the lines of each cell's last run, without tracebacks, inventories and paths of the machine.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from .record import CheckLine, Line, Outcome
 from .store import read_line
 
 FOLDER = Path(__file__).parents[2] / "docs" / "evidence"
-"""Where they lie in the repository; a package without documentation has none."""
+"""The folder in the repository; a package without documentation has none."""
 
 LAST_CHECK = "runs_natively"
-"""The last check of every suite that runs anything: a cell without it was cut off."""
+"""The last check of every suite: a cell without it was cut off."""
 
 _MOST_LINES = 200_000
 _LARGEST = 256 * 1024 * 1024
-"""In bytes, unpacked: the largest that is kept comes to 7 MB."""
+"""In bytes, decompressed. The largest file is 7 MB."""
 
 
 def kept_file(target: Target, folder: Path = FOLDER) -> Path | None:
-    """The kept evidence of a target; None where there is none."""
+    """Return the kept evidence of a target, or None."""
     path = folder / f"{target.name}.jsonl.gz"
     return path if path.is_file() else None
 
 
 def read_kept(path: Path) -> list[Line]:
-    """The lines of a kept file. Raises `BrokenInput` where one is broken, or where there are too many or too long."""
+    """Return the lines of a kept file. Raise `BrokenInput` if a line is broken, or the file or a line is too long."""
     lines: list[Line] = []
     try:
         with opened(path) as packed, gzip.open(packed, "rb") as file:
@@ -53,10 +53,10 @@ def read_kept(path: Path) -> list[Line]:
 
 
 def last_checks(lines: Sequence[CheckLine], target: Target) -> dict[str, dict[str, CheckLine]]:
-    """By cell and name, the last run of each check on a target, on every variant where it names none; cells that were
-    cut off are left out, and so is what ran elsewhere because the target wasn't there.
+    """Return the last run of each check on a target, by cell and check name.
 
-    A cell whose last run was cut off keeps what the run before showed.
+    A target without a variant includes all its variants. Cells that were cut off keep the run before; what ran
+    elsewhere because the target was absent is left out.
     """
     runs: dict[str, dict[str, dict[str, CheckLine]]] = {}
     for line in sorted(lines, key=lambda one: one.started_at):

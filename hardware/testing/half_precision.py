@@ -1,11 +1,10 @@
-"""What is left of an error in half precision beyond what the precision's own rounding explains.
+"""Separate rounding from faults: the error in half precision beyond what the precision's own rounding explains.
 
-A right result in bfloat16 may be farther from float64 than the tolerance for two reasons. A choice by the largest
-score, as a router's, is another one if two scores lie closer together than rounding; then everything behind it is
-another number. And some models make a rounding error larger in every layer. Both are computed here without the
-target: float64 with the target's choices, if rounding may have made them, and the same pass with every operator exact
-and rounded once. Only what is beyond has to be within the tolerance, and the cell is at most `medium`, with the
-reason.
+A correct result in bfloat16 may exceed the tolerance for two reasons. A choice by the largest score, such as a
+router's, changes if two scores are closer together than rounding, and everything after it differs. And some models
+amplify rounding in every layer. Both are computed here without the target: float64 with the target's choices, if
+rounding may have caused them, and the same pass with every operator exact and rounded once. Only the error beyond
+that has to be within the tolerance, and the cell is at most `medium`, with the reason.
 """
 
 from __future__ import annotations
@@ -43,10 +42,9 @@ _LOGITS = "logits"
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """A pass without the target, with the choices that the target made: `exact` in float64, and twice with exact
-    operators whose results are rounded once, of the model in the precision (`narrow`) and of the model in float64
-    (`wide`). `changed` says that the choices aren't those of float64.
-    """
+    """A pass without the target that makes the target's choices: `exact` in float64, and twice with exact operators
+    whose results are rounded once, of the model in the precision (`narrow`) and in float64 (`wide`). `changed` is
+    True if the choices aren't those of float64."""
 
     exact: Mapping[str, Array]
     narrow: Mapping[str, Array]
@@ -54,16 +52,16 @@ class Explained:
     changed: bool
 
     def radius(self, compared: Callable[[Mapping[str, Array], Mapping[str, Array]], Comparison]) -> float:
-        """How far rounding moves the result. A branch of the model's code for half precision that computes something
-        else has no part in the pass in float64, so that it doesn't excuse itself."""
+        """Return how far rounding moves the result. A branch of the model's code for half precision isn't part of the
+        float64 pass, so that a fault in it doesn't excuse itself."""
         narrow, wide = (compared(one, self.exact).max_rel_error for one in (self.narrow, self.wide))
         return min(narrow, rounding().spread * wide)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """What is beyond rounding, by how much rounding was allowed to move the result relative to its scale, and whether
-    choices weren't float64's."""
+    """The error beyond rounding, the allowed rounding relative to the result's scale, and whether choices weren't
+    float64's."""
 
     comparison: Comparison
     rounding: float
@@ -74,8 +72,8 @@ class Settled:
 class HalfPrecision:
     """Passes of one model in one half precision, on the CPU.
 
-    `exact` gives the model in float64, `build` a new one in float32, `natural` float64's outputs for inputs with its
-    own choices; `limit` is the tolerance.
+    `exact` returns the model in float64, `build` a new one in float32, `natural` float64's outputs for inputs with
+    its own choices; `limit` is the tolerance.
     """
 
     precision: str
@@ -92,8 +90,8 @@ class HalfPrecision:
     def _explain(
         self, choices: Sequence[RouterChoice], exact: Callable[[Any], Any], narrow: Callable[[Any], Any]
     ) -> Explained | None:
-        """None if rounding doesn't explain the choices, or if such a pass can't be made. `exact` runs a model in
-        float64, `narrow` one in the precision."""
+        """Return the passes, or None if rounding doesn't explain the choices or a pass can't be made. `exact` runs a
+        model in float64, `narrow` one in the precision."""
         dtype = torch_dtype(self.precision)
         try:
             with hold_choices(choices) as held:
@@ -103,7 +101,7 @@ class HalfPrecision:
                 second = narrow(model)
             with hold_choices(choices) as nearer, rounded_results(dtype):
                 third = exact(as_reference(model))
-        except Exception:  # whatever it is, nothing is explained, and the target's error stands
+        except Exception:  # without a pass nothing is explained
             return None
         if not undecided(held, (near, nearer)):
             return None
@@ -113,7 +111,7 @@ class HalfPrecision:
         return to_tensors(inputs, "cpu", torch_dtype(self.precision))
 
     def _outputs(self, got: Outputs) -> Explained | None:
-        """The forward pass that gave `got`."""
+        """Return the passes for the forward pass with the outputs `got`."""
         import torch
 
         def rounded(model: torch.nn.Module) -> dict[str, Array]:
@@ -125,7 +123,7 @@ class HalfPrecision:
     def explains_generation(
         self, inputs: Mapping[str, Array], choices: Sequence[RouterChoice], generated: Generation
     ) -> bool:
-        """Decode without a cache the tokens that the target chose, and say whether rounding explains them."""
+        """Decode the target's tokens without a cache. Return whether rounding explains them."""
         rows = len(generated.tokens)
         given = choices_of_whole_passes(choices, rows, STEPS) if generated.used_cache else choices
         if given is None:
@@ -144,7 +142,7 @@ class HalfPrecision:
     # What is left of an error
 
     def settle_outputs(self, got: Outputs, want: Outputs, required: Sequence[str]) -> Settled | None:
-        """Outputs against those of float64, which are moved by what the target's choices change there."""
+        """Compare outputs with those of float64, moved by what the target's choices change."""
         explained = self._outputs(got) if all(name in got.arrays for name in required) else None
         if explained is None:
             return None
@@ -160,7 +158,7 @@ class HalfPrecision:
     def settle_recorded(
         self, got: Outputs, output: str, recorded: Mapping[tuple[int, ...], float], scale: float
     ) -> Settled | None:
-        """Single numbers of an output against those of the recipe, moved likewise."""
+        """Compare single elements of an output with those of the recipe, moved likewise."""
         explained = self._outputs(got)
         if explained is None:
             return None
@@ -178,7 +176,7 @@ class HalfPrecision:
         *,
         training: bool,
     ) -> Settled | None:
-        """All gradients as one vector."""
+        """Compare all gradients as one vector."""
         explained = self._explain(
             choices,
             lambda model: float64_gradients(model, inputs, masked_by, training=training),
@@ -191,7 +189,7 @@ class HalfPrecision:
         return self._settle([explained], {one.worst: (one.max_rel_error, one.max_abs_error, radius)})
 
     def settle_generation(self, got: Generation) -> Settled | None:
-        """Logits of all steps against float64's for the same tokens."""
+        """Compare the logits of all steps with float64's for the same tokens."""
         explained = self._generation
         if explained is None:
             return None
@@ -213,10 +211,10 @@ class HalfPrecision:
     def _settle(
         self, passes: Sequence[Explained], errors: Mapping[str, tuple[float, float, float]]
     ) -> Settled | None:
-        """The largest of `errors`, or beyond what rounding alone makes of an output if it isn't within the tolerance;
-        None if rounding drowns a fault.
+        """Return the largest of `errors`, or its part beyond rounding if it isn't within the tolerance; None if
+        rounding hides a fault.
 
-        Of each output: the error relative to its scale and absolute, and how far rounding moves it.
+        For each output: the error relative to its scale and absolute, and how far rounding moves it.
         """
         used = {
             name: radius if error > self.limit and radius >= rounding().least * self.limit else 0.0
@@ -237,17 +235,17 @@ class HalfPrecision:
     # What a check was decided under
 
     def adopt(self, settled: Settled) -> None:
-        """Have the conditions say what was allowed for."""
+        """Add what was allowed for to the conditions."""
         self._rounding = max(self._rounding, settled.rounding)
         self._changed |= settled.changed
 
     def adopt_generation(self) -> None:
-        """The same for tokens that aren't float64's."""
+        """Add to the conditions that tokens aren't float64's."""
         if self._generation is not None:
             self._changed |= self._generation.changed
 
     def take_conditions(self) -> dict[str, str]:
-        """The conditions of the check that just ended; the next one starts afresh."""
+        """Return the conditions of the check that just ended, and clear them."""
         found = {}
         if self._changed:
             found[CHOICES] = (
@@ -282,7 +280,7 @@ _KEPT = frozenset({"_to_copy", "clone", "detach", "alias", "lift_fresh", "empty_
 
 
 def exact_operators() -> Any:
-    """A mode in which torch's operators on narrow floating tensors of the CPU compute in float64 and round once."""
+    """Return a mode in which torch's operators on narrow CPU tensors compute in float64 and round once."""
     import torch
     from torch.utils._pytree import tree_leaves, tree_map
 
@@ -301,7 +299,7 @@ def exact_operators() -> Any:
             return real
         try:
             exact = func(*tree_map(wide, args), **tree_map(wide, kwargs))
-        except (RuntimeError, NotImplementedError, TypeError):  # it has no float64
+        except (RuntimeError, NotImplementedError, TypeError):  # no float64 kernel
             return real
         if isinstance(real, torch.Tensor):
             return exact.to(real.dtype)
@@ -312,7 +310,7 @@ def exact_operators() -> Any:
 
 
 def rounded_results(dtype: Any) -> Any:
-    """A mode in which each result in float64 is rounded to a narrow dtype."""
+    """Return a mode in which each float64 result is rounded to a narrow dtype."""
     import torch
     from torch.utils._pytree import tree_map
 
@@ -347,9 +345,9 @@ def _mode(compute: Any) -> Any:
 
 
 def _with_coarse_sums(func: Any, args: Any, made: list[Any], rounded: Any) -> list[Any]:
-    """The results of an operator, of which the gradients of a layer norm's weight and bias are added up over all
-    positions in the precision itself, as torch's CPU kernel does: of 1,500 positions, the last ones are added to a
-    number that is too coarse for them."""
+    """Return an operator's results with the gradients of a layer norm's weight and bias summed in the precision
+    itself, as torch's CPU kernel does. Of 1,500 positions, the last ones are added to a sum that is too coarse for
+    them."""
     if func.overloadpacket.__name__ != "native_layer_norm_backward":
         return made
     gradient, given, shape, mean, scale = args[:5]

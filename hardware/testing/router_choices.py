@@ -1,8 +1,8 @@
 """The choices that a model makes by its largest scores: which experts get a token, which token comes next.
 
-Two scores that lie closer together than a precision rounds may change places, and everything behind them is another
-number. So that the rest can be compared all the same, float64 is computed once more with the choices of the target;
-how far each of them is from float64's own is kept, to be judged by what rounding does to the scores.
+Two scores that are closer together than rounding may change places, which changes everything after them. To compare
+the rest, float64 is computed again with the target's choices; the distance of each from float64's own choice is kept,
+and compared with what rounding does to the scores.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import torch
 
 _RULED_OUT = 1e30
-"""Scores beyond this are masks, and no measure of how far scores are apart."""
+"""Scores beyond this are masks and no measure of the distance of scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RouterChoice:
-    """One call of `topk` or `argmax` on scores: the indices that it gave."""
+    """One call of `topk` or `argmax` on scores, with the indices that it returned."""
 
     function: str
     indices: Array
@@ -34,26 +34,26 @@ class RouterChoice:
 
 @dataclass(kw_only=True)
 class Held:
-    """What a pass with given choices found: for each call the scores, and by how much those that float64 would have
-    taken are larger than those that were given; infinite if one was given twice."""
+    """The result of a pass with given choices: for each call the scores, and by how much float64's own choices exceed
+    the given ones, infinite if one was given twice."""
 
     scores: list[Array] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
 
     @property
     def changed(self) -> bool:
-        """Whether a given choice isn't that of the scores."""
+        """Whether a given choice differs from that of the scores."""
         return any(self.gaps)
 
 
 class OtherChoices(Exception):
-    """A pass calls for other choices than those that are given."""
+    """A pass makes other calls than those with given choices."""
 
 
 @contextmanager
 def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Iterator[list[RouterChoice]]:
-    """Note the choices of what torch computes in this thread, up to the end of so many `passes` of the model. The
-    list is filled at the end: copies to the host within a pass would look like work that was done there."""
+    """Record the choices of torch in this thread, up to the end of `passes` passes of the model. The list is filled
+    at the end: copies to the host during a pass would look like work on the host."""
     found: list[RouterChoice] = []
     kept: list[tuple[str, torch.Tensor]] = []
     ended = 0
@@ -79,9 +79,9 @@ def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Ite
 
 @contextmanager
 def hold_choices(choices: Sequence[RouterChoice]) -> Iterator[Held]:
-    """Have a pass take these choices, one call after another, with its own scores.
+    """Have a pass use these choices, one call after another, with its own scores.
 
-    Raises `OtherChoices` if it makes others than these calls.
+    Raise `OtherChoices` if it makes other calls.
     """
     import torch
 
@@ -121,8 +121,7 @@ def _note_gap(held: Held, scores: Array, own: Array, given: Array, dim: int, *, 
 
 def undecided(exact: Held, rounded: Sequence[Held]) -> bool:
     """Whether rounding alone may have made every choice: none is farther from float64's own than twice what rounding
-    does to the scores of its call in each of the rounded passes, since both scores that change places are rounded.
-    """
+    does to the scores of its call in each rounded pass, since both scores are rounded."""
     return all(
         not gap or gap <= 2 * min(_moved(one.scores[call], exact.scores[call]) for one in rounded)
         for call, gap in enumerate(exact.gaps)
@@ -145,7 +144,7 @@ def _indices_of(result: Any) -> Any:
 
 
 def _mode(answer: Any) -> Any:
-    """A mode that has `answer` make the result of each call that chooses by scores."""
+    """Return a mode in which `answer` makes the result of each call that chooses by scores."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -168,9 +167,8 @@ def _mode(answer: Any) -> Any:
 
 
 def choices_of_whole_passes(choices: Sequence[RouterChoice], rows: int, steps: int) -> list[RouterChoice] | None:
-    """The choices of decoding with a cache, as decoding without one makes them: each pass has those of all passes
-    before it too. None if they can't be told apart. `rows` is the size of the batch.
-    """
+    """Return the choices of decoding with a cache in the form of decoding without one: each pass has those of all
+    passes before it too. None if they can't be separated. `rows` is the size of the batch."""
     passes: list[list[RouterChoice]] = [[]]
     for one in choices:
         passes[-1].append(one)
@@ -192,8 +190,8 @@ def choices_of_whole_passes(choices: Sequence[RouterChoice], rows: int, steps: i
 
 
 def _joined(before: RouterChoice, more: RouterChoice, rows: int) -> RouterChoice | None:
-    """The choices for tokens and for those after them, whether the tokens of a batch lie in one axis or in two; None
-    if they do neither."""
+    """Return the choices for tokens and for those after them, if the tokens of a batch are in one axis or in two,
+    else None."""
     old, new = before.indices, more.indices
     if old.shape[1:] == new.shape[1:] and len(old) % rows == len(new) % rows == 0:
         parts = [one.reshape(rows, -1, *one.shape[1:]) for one in (old, new)]

@@ -352,6 +352,6 @@ def test_runs_share_their_plan_whatever_lies_between_them(tmp_path):
     write(tmp_path, a_run("20260301T000000Z-00000e", 9, BERT))
     lines = read_folder(tmp_path).runs
     before: dict[tuple[str, str], list[object]] = {}
-    mixed = [evidence_table._sharing(line, before) for line in (lines[0], lines[-1], lines[1])]
+    mixed = [evidence_table._shared(line, before) for line in (lines[0], lines[-1], lines[1])]
     assert mixed == [lines[0], lines[-1], lines[1]]
     assert mixed[0].plan is mixed[2].plan is not mixed[1].plan

@@ -69,7 +69,7 @@ def silence() -> None:
     """Omit the lines that a dead child left open."""
     from hardware.testing import runner
 
-    runner._victim = lambda suite, lines, *_: lines[-1] if lines else None
+    runner._breakdown_line = lambda suite, lines, *_: lines[-1] if lines else None
     runner.close = lambda *_: []
 
 

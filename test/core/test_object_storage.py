@@ -11,12 +11,9 @@ from typing import Any
 import duckdb
 import fsspec
 import pytest
-from front_doors import reporter
 from fsspec.implementations.memory import MemoryFileSystem
 from made_runs import BERT, GPT2, a_run, lines_of, write
 
-import run_test_generation
-from hardware.command_line import open_door
 from hardware.errors import BrokenInput, OutputError, UsageError
 from hardware.evidence import object_store, parquet
 from hardware.evidence.address import parse_address
@@ -62,43 +59,12 @@ def same(one: Evidence, other: Evidence) -> bool:
     return sorted(map(repr, (*one.runs, *one.checks))) == sorted(map(repr, (*other.runs, *other.checks)))
 
 
-def door(*words: object) -> int:
-    return int(reporter.main([str(word) for word in words]))
-
-
-def test_what_was_published_is_read_from_there_and_taken_home(folder, tmp_path, bucket, capsys):
-    assert door("--evidence", folder, "--publish", PLACE) == 0
+def test_what_was_published_is_known_and_what_grew_is_put_again(folder, bucket, tmp_path):
+    publish(folder, PLACE)
     assert keys(bucket) == {path.name for path in folder.iterdir()}
-    capsys.readouterr()
-    assert door("--collect-all", "--evidence", PLACE, "--format", "json") == 1
-    out, err = capsys.readouterr()
-    assert {one["cell"] for one in json.loads(out)["verdicts"]} == {BERT, GPT2}
-    assert "memory://lab/hwcompat: 4 object(s), 4 of them copied now" in err
-    assert door("--merge", PLACE, "--evidence", tmp_path / "home") == 0
+    mirror(PLACE)
+    merge_evidence(PLACE.copy, tmp_path / "home")
     assert same(read_folder(tmp_path / "home"), read_folder(folder))
-
-
-def test_the_matrix_and_the_calibration_read_from_there_too(folder, capsys):
-    publish(folder, PLACE)
-    for job in ("--hardware-compatibility", "--coverage-report"):
-        words = [job, "--evidence", str(PLACE), "--format", "json"]
-        open_door(run_test_generation.main, words, program="x")
-        out, err = capsys.readouterr()
-        assert "4 object(s)" in err
-        assert "bert" in out
-
-
-def test_two_places_are_compared(folder, tmp_path, capsys):
-    publish(folder, PLACE)
-    other = tmp_path / "other"
-    write(other, a_run("20260301T000000Z-00000c", 7, GPT2))
-    publish(other, parse_address("memory://lab/other"))
-    assert door("--compare", PLACE, "memory://lab/other", "--format", "json") in (0, 1)
-    assert GPT2 in capsys.readouterr().out
-
-
-def test_what_is_known_is_not_put_again_and_what_grew_is(folder, bucket):
-    publish(folder, PLACE)
     assert {one.state for one in publish(folder, PLACE)} == {"known"}
     name = f"{FIRST}-2.jsonl"
     whole = (folder / name).read_bytes()
@@ -107,75 +73,66 @@ def test_what_is_known_is_not_put_again_and_what_grew_is(folder, bucket):
     assert bucket.cat_file(f"/lab/hwcompat/{name}") == whole
 
 
-def test_what_lies_there_already_is_not_replaced_by_something_else(folder, bucket):
-    name = f"{SECOND}-2.jsonl"
+def test_what_lies_there_already_is_not_replaced_by_something_else(folder, bucket, monkeypatch):
+    name, theirs = f"{SECOND}-2.jsonl", f"/lab/hwcompat/{FIRST}-1.jsonl"
     put(bucket, name, b'{"other": 1}\n')
     with pytest.raises(BrokenInput, match=f"{name}' is in memory://lab/hwcompat already"):
         publish(folder, PLACE)
     assert keys(bucket) == {name}  # and nothing else was put
-
-
-def test_somebody_who_puts_it_there_meanwhile_is_not_overwritten(folder, bucket, monkeypatch):
-    listing = ObjectStore.listing
-    told = []
+    bucket.store.clear()
+    listing, listings = ObjectStore.listing, []
 
     def listed(self: ObjectStore) -> Any:
-        found = listing(self)
-        told.append(found)
-        if len(told) == 2:  # after the last look, before the first object is put
-            put(bucket, f"{FIRST}-1.jsonl", b"theirs")
+        listings.append(found := listing(self))
+        if len(listings) == 2:  # after the last look, before the first object is put
+            bucket.pipe_file(theirs, b"theirs")
         return found
 
     monkeypatch.setattr(ObjectStore, "listing", listed)
     with pytest.raises(OutputError, match="something lies there already"):
         publish(folder, PLACE)
-    assert bucket.cat_file(f"/lab/hwcompat/{FIRST}-1.jsonl") == b"theirs"
+    assert bucket.cat_file(theirs) == b"theirs"
 
 
 def test_a_run_that_goes_on_and_lines_that_are_none_are_not_published(folder, bucket):
     write(folder, a_run("20260210T000000Z-00000d", 8), ended=False)
     left = {one.name: one.why for one in publish(folder, PLACE) if one.state == "left"}
-    assert set(left.values()) == {"its run has no end"}
-    assert len(left) == 2
-    (folder / f"{FIRST}-2.jsonl").write_text('{"kind": "check"}\n', encoding="utf-8")
+    assert (set(left.values()), len(left)) == ({"its run has no end"}, 2)
     bucket.store.clear()
+    parent = folder / f"{FIRST}-1.jsonl"
+    whole = parent.read_text()
+    parent.write_text(json.dumps(to_dict(a_run(FIRST, 5, GPT2))) + "\n" + whole.splitlines()[1] + "\n")
+    with pytest.raises(BrokenInput, match="of no planned check"):
+        publish(folder, PLACE)
+    parent.write_text(whole)
+    (folder / f"{FIRST}-2.jsonl").write_text('{"kind": "check"}\n', encoding="utf-8")
     with pytest.raises(BrokenInput, match="doesn't fit the schema"):
         publish(folder, PLACE)
     assert not bucket.store
 
 
-def test_compacted_evidence_is_published_read_and_taken_home(folder, tmp_path, bucket):
-    before, wanted = read_folder(folder), read_latest(folder)
-    compact(folder)
-    publish(folder, PLACE)
-    assert {key.partition("/")[0] for key in keys(bucket)} == {"month=2026-01", "month=2026-02"}
-    mirror(PLACE)
-    assert read_latest(PLACE.copy) == wanted
-    merge_evidence(PLACE.copy, tmp_path / "home")
-    assert same(read_folder(tmp_path / "home"), before)
-
-
-def test_compacted_lines_that_were_changed_there_are_not_taken_home(tmp_path, bucket):
+def test_compacted_evidence_is_taken_home_as_it_was_and_refused_if_it_was_changed(folder, tmp_path, bucket):
     """What was sealed line by line is held against it, also after it lay in Parquet."""
-    own = tmp_path / "own"
-    writer = EvidenceWriter(own, FIRST)
-    run = a_run(FIRST, 5, BERT)
+    own = tmp_path / "sealed"
+    writer, run = EvidenceWriter(own, FIRST), a_run(FIRST, 5, BERT)
     for line in (run, *lines_of(run, broken=["backward"])):
         writer.write(line)
     writer.end("finished", {})
     writer.close()
+    before, wanted = read_folder(own), read_latest(own)
     compact(own)
+    publish(own, PLACE)
+    assert {key.partition("/")[0] for key in keys(bucket)} == {"month=2026-01"}
+    mirror(PLACE)
+    assert read_latest(PLACE.copy) == wanted
+    assert merge_evidence(PLACE.copy, tmp_path / "home")[0].state == "taken"
+    assert same(read_folder(tmp_path / "home"), before)
     (path,) = own.rglob("*.parquet")
     with duckdb.connect() as connection:
         columns = "* REPLACE (replace(line, '\"failed\"', '\"passed\"') AS line)"
         connection.execute(f"COPY (SELECT {columns} FROM '{path}') TO '{tmp_path}/other.parquet' (FORMAT parquet)")
-    publish(own, PLACE)
-    for changed in (False, True):
-        if changed:
-            put(bucket, path.relative_to(own).as_posix(), (tmp_path / "other.parquet").read_bytes())
-        mirror(PLACE)
-        if not changed:
-            assert merge_evidence(PLACE.copy, tmp_path / "home")[0].state == "taken"
+    put(bucket, path.relative_to(own).as_posix(), (tmp_path / "other.parquet").read_bytes())
+    mirror(PLACE)
     with pytest.raises(BrokenInput, match="changed after its run had ended"):
         merge_evidence(PLACE.copy, tmp_path / "home")
 
@@ -183,46 +140,17 @@ def test_compacted_lines_that_were_changed_there_are_not_taken_home(tmp_path, bu
 def test_only_what_changed_is_copied_and_what_is_gone_is_gone(folder, bucket):
     publish(folder, PLACE)
     assert [mirror(PLACE).copied for _ in range(2)] == [4, 0]
-    put(bucket, f"{FIRST}-2.jsonl", (folder / f"{FIRST}-2.jsonl").read_bytes()[:-1] + b" \n")
-    assert mirror(PLACE).copied == 1
-    bucket.rm_file(f"/lab/hwcompat/{SECOND}-1.jsonl")
-    bucket.rm_file(f"/lab/hwcompat/{SECOND}-2.jsonl")
-    assert mirror(PLACE).objects == 2
-    assert same(read_folder(PLACE.copy), _only(folder, FIRST))
-
-
-def _only(folder: Path, run_id: str) -> Evidence:
-    for path in folder.glob("*.jsonl"):
-        if not path.name.startswith(run_id):
-            path.unlink()
-    (folder / f"{run_id}-2.jsonl").touch()
-    return read_folder(folder)
-
-
-def test_a_copy_that_somebody_touched_is_copied_again(folder):
-    publish(folder, PLACE)
-    mirror(PLACE)
     path = PLACE.copy / f"{SECOND}-2.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"failed", b"passed"))
+    path.write_bytes(path.read_bytes().replace(b"failed", b"passed"))  # somebody touched the copy
     assert mirror(PLACE).copied == 1
     assert same(read_folder(PLACE.copy), read_folder(folder))
-
-
-def test_lines_that_were_changed_there_do_not_count(folder, bucket):
-    from hardware.evidence.seals import digests
-
-    sealed = {"kind": "end", "run_id": SECOND, "ended_at": "2026-02-05", "reason": "finished", "counts": {}}
-    first = (folder / f"{SECOND}-1.jsonl").read_text().splitlines()[0]
-    files = {f"{SECOND}-2.jsonl": digests(folder, [SECOND])[f"{SECOND}-2.jsonl"]}
-    text = f"{first}\n{json.dumps({**sealed, 'files': files, 'schema_version': 1})}\n"
-    (folder / f"{SECOND}-1.jsonl").write_text(text)
-    publish(folder, PLACE)
-    name = f"/lab/hwcompat/{SECOND}-2.jsonl"
-    bucket.pipe_file(name, bucket.cat_file(name).replace(b'"failed"', b'"passed"'))
-    mirror(PLACE)
-    found = read_folder(PLACE.copy)
-    assert {line.cell_id for line in found.checks} == {BERT}
-    assert "changed after its run had ended" in found.broken[0].reason
+    put(bucket, f"{FIRST}-2.jsonl", (folder / f"{FIRST}-2.jsonl").read_bytes()[:-1] + b" \n")
+    assert mirror(PLACE).copied == 1
+    for number in (1, 2):
+        bucket.rm_file(f"/lab/hwcompat/{SECOND}-{number}.jsonl")
+        (folder / f"{SECOND}-{number}.jsonl").unlink()
+    assert mirror(PLACE).objects == 2
+    assert same(read_folder(PLACE.copy), read_folder(folder))
 
 
 HOSTILE = [
@@ -232,11 +160,11 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_an_object_with_another_name_is_left_out(folder, bucket, name, tmp_path):
-    assert not is_name(name)
+def test_objects_with_other_names_are_left_out(folder, bucket):
+    assert [name for name in HOSTILE if is_name(name)] == []
     publish(folder, PLACE)
-    bucket.store[f"/lab/hwcompat/{name}"] = bucket.store[f"/lab/hwcompat/{FIRST}-1.jsonl"]
+    for name in HOSTILE:
+        bucket.store[f"/lab/hwcompat/{name}"] = bucket.store[f"/lab/hwcompat/{FIRST}-1.jsonl"]
     mirror(PLACE)
     left = {path.relative_to(PLACE.copy).as_posix() for path in PLACE.copy.rglob("*")}
     assert left == {path.name for path in folder.iterdir()} | {".lock", "copied.json"}
@@ -270,25 +198,20 @@ def test_an_object_that_changes_while_it_is_read_is_read_again_and_then_refused(
     assert (PLACE.copy / name).read_bytes() == data[:-1] + b" "  # nothing half
 
 
-def test_an_object_that_is_too_large_is_refused_before_it_is_copied(folder, bucket, monkeypatch):
-    publish(folder, PLACE)
-    monkeypatch.setattr(object_store, "LARGEST_OBJECT", 100)
-    with pytest.raises(BrokenInput, match="larger than"):
-        mirror(PLACE)
-    monkeypatch.setattr(object_store, "LARGEST_OBJECT", 1 << 30)
-    monkeypatch.setattr(object_store, "MOST_OBJECTS", 3)
-    with pytest.raises(BrokenInput, match="more than 3 objects"):
-        mirror(PLACE)
-
-
-def test_more_than_the_disk_holds_is_not_begun(folder, monkeypatch):
+def test_more_than_is_allowed_or_fits_is_refused_before_it_is_copied(folder, bucket, monkeypatch):
     publish(folder, PLACE)
     for path in PLACE.copy.glob("*.jsonl"):
         path.unlink()
-    monkeypatch.setattr("hardware.evidence.bucket._FREE", 1 << 60)
-    with pytest.raises(OutputError, match="free"):
-        mirror(PLACE)
-    assert not list(PLACE.copy.glob("*.jsonl"))
+    for name, value, error, message in (
+        ("object_store.LARGEST_OBJECT", 100, BrokenInput, "larger than"),
+        ("object_store.MOST_OBJECTS", 3, BrokenInput, "more than 3 objects"),
+        ("bucket._FREE", 1 << 60, OutputError, "free"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"hardware.evidence.{name}", value)
+            with pytest.raises(error, match=message):
+                mirror(PLACE)
+        assert not list(PLACE.copy.glob("*.jsonl"))
 
 
 def test_a_parquet_bomb_from_there_is_refused_before_it_is_read(tmp_path, bucket, monkeypatch):
@@ -303,24 +226,6 @@ def test_a_parquet_bomb_from_there_is_refused_before_it_is_read(tmp_path, bucket
         read_latest(PLACE.copy)
 
 
-@pytest.mark.parametrize("word", ["--compact", "--merge"])
-def test_what_lies_there_is_not_changed_in_place(word, tmp_path, capsys):
-    more = [tmp_path] if word == "--merge" else []
-    assert door(word, *more, "--evidence", PLACE) == 4
-    assert "nothing is done to the evidence in memory://lab/hwcompat" in capsys.readouterr().err
-
-
-def test_publishing_into_a_folder_is_refused(folder, tmp_path, capsys):
-    for place in (tmp_path, f"file://{tmp_path}"):
-        assert door("--evidence", folder, "--publish", place) == 4
-        assert "--merge HERE" in capsys.readouterr().err
-
-
-def test_a_files_address_is_the_folder_itself(folder, capsys):
-    assert door("--collect-all", "--evidence", f"file://{folder}", "--format", "json") == 1
-    assert "object(s)" not in capsys.readouterr().err
-
-
 def test_a_store_that_is_no_object_storage_gets_whole_files(folder, tmp_path):
     """What is put on a disk is renamed when it is whole, and never over something else."""
     store = ObjectStore(parse_address(f"local://{tmp_path}/there"))
@@ -332,16 +237,14 @@ def test_a_store_that_is_no_object_storage_gets_whole_files(folder, tmp_path):
     assert (tmp_path / "there" / "x-1.jsonl").read_bytes() == b"whole"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"), [("s3://bucket/x", object_store.REQUIREMENTS), ("gs://bucket/x", "gcsfs"), ("s4://b/x", "s4")]
-)
-def test_what_is_not_installed_is_said_with_what_installs_it(text, said, monkeypatch):
+def test_what_is_not_installed_is_named_with_what_installs_it(monkeypatch):
     def missing(address: str) -> None:
         raise (ValueError if address.startswith("s4") else ImportError)(f"no {address}")
 
     monkeypatch.setattr(fsspec, "url_to_fs", missing)
-    with pytest.raises(UsageError, match=said):
-        ObjectStore(parse_address(text))
+    for text, fix in (("s3://bucket/x", object_store.REQUIREMENTS), ("gs://bucket/x", "gcsfs"), ("s4://b/x", "s4")):
+        with pytest.raises(UsageError, match=fix):
+            ObjectStore(parse_address(text))
 
 
 def test_what_a_stores_library_says_is_told_without_secrets(folder, monkeypatch, fresh_redaction):
@@ -362,13 +265,3 @@ def test_an_empty_place_is_no_evidence(bucket):
     put(bucket, "readme.txt", b"x")
     with pytest.raises(BrokenInput, match=r"holds no evidence: 1 other object\(s\) lie there, 'readme.txt'"):
         mirror(PLACE)
-
-
-def test_a_run_line_is_what_publishing_holds_checks_against(folder, bucket):
-    """A line of no planned check isn't put."""
-    run = a_run(FIRST, 5, GPT2)
-    end = (folder / f"{FIRST}-1.jsonl").read_text().splitlines()[1]
-    (folder / f"{FIRST}-1.jsonl").write_text(json.dumps(to_dict(run)) + "\n" + end + "\n")
-    with pytest.raises(BrokenInput, match="of no planned check"):
-        publish(folder, PLACE)
-    assert not bucket.store

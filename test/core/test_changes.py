@@ -1,6 +1,11 @@
 """Changes under which a model is tried: how they are read, and what each does to a model."""
 
-from types import MappingProxyType
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +21,9 @@ from hardware.testing.measurement import NotApplicable
 from hardware.testing.runner import Limits
 
 
-def test_changes_are_read_as_they_are_written_and_others_refused():
-    for name, values in KNOWN.items():
-        for value in values:
-            assert AppliedFix.parse(f"{name}={value}").text == f"{name}={value}"
-    assert AppliedFix.parse("").text == ""
+def test_changes_are_read_as_they_are_written_and_others_refused() -> None:
+    for text in ("", *(f"{name}={value}" for name, values in KNOWN.items() for value in values)):
+        assert AppliedFix.parse(text).text == text
     for wrong in ("attention=flash", "tolerance=1", "leave", "cache="):
         with pytest.raises(UsageError):
             AppliedFix.parse(wrong)
@@ -29,7 +32,7 @@ def test_changes_are_read_as_they_are_written_and_others_refused():
     assert changed_ways(AppliedFix(cache="off")) == ()
 
 
-def test_the_main_job_measures_nothing_under_a_change(tmp_path, monkeypatch):
+def test_the_main_job_measures_nothing_under_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "cache=off")
     with pytest.raises(UsageError, match="measures no cell"):
         run_job([], detect(), evidence=tmp_path / "none", command="", machine="", limits=Limits())
@@ -37,22 +40,22 @@ def test_the_main_job_measures_nothing_under_a_change(tmp_path, monkeypatch):
 
 
 class Attention:
-    """A model of which only the choice of attention is asked."""
+    """A model with nothing but a choice of attention."""
 
-    def __init__(self, known):
-        self.config = type("Config", (), {"_attn_implementation": "sdpa"})()
+    def __init__(self, known: Collection[str]) -> None:
+        self.config = SimpleNamespace(_attn_implementation="sdpa")
         self.known = known
 
-    def modules(self):
+    def modules(self) -> list[Any]:
         return [self]
 
-    def set_attn_implementation(self, name):
+    def set_attn_implementation(self, name: str) -> None:
         if name not in self.known:
             raise ValueError("no such")
         self.config._attn_implementation = name
 
 
-def test_attention_that_changes_nothing_is_not_applicable():
+def test_attention_that_changes_nothing_is_not_applicable() -> None:
     assert with_attention(Attention(["eager"]), "eager").config._attn_implementation == "eager"
     untouched = Attention([])
     assert with_attention(untouched, "") is untouched
@@ -68,12 +71,12 @@ class Doubling:
     conditions = MappingProxyType({})
     actual_dtype = "float32"
 
-    def __call__(self, **inputs):
+    def __call__(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
         assert inputs["x"].shape[0] == 1
         return {"y": 2 * inputs["x"]}
 
 
-def test_one_row_at_a_time_gives_the_whole_batch():
+def test_one_row_at_a_time_gives_the_whole_batch() -> None:
     batch = {"x": np.arange(6.0).reshape(3, 2)}
     rows = RowByRow(Doubling())
     assert np.array_equal(rows(**batch)["y"], 2 * batch["x"])
@@ -82,11 +85,11 @@ def test_one_row_at_a_time_gives_the_whole_batch():
         list(rows_of({"x": np.zeros((3, 2)), "patches": np.zeros((7, 2))}))
 
 
-@pytest.mark.parametrize(("changes", "cached"), [("", True), ("cache=off", False)])
-def test_decoding_has_no_cache_where_it_is_off(monkeypatch, changes, cached):
-    monkeypatch.setenv(VARIABLE, changes)
+def test_decoding_has_no_cache_if_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_torch, "greedy", lambda *_, use_cache, **__: use_cache)
     runnable = object.__new__(_torch.TorchRunnable)
     runnable.model = None
     monkeypatch.setattr(runnable, "_tensors", dict, raising=False)
-    assert runnable.generate({}, steps=1) is cached
+    for changes, cached in (("", True), ("cache=off", False)):
+        monkeypatch.setenv(VARIABLE, changes)
+        assert runnable.generate({}, steps=1) is cached
