@@ -1,4 +1,4 @@
-"""Optimisers in 8 bits: the layers compute what they say, where the hardware can."""
+"""Optimizers in 8 bits: layers compute what they state, on hardware that can."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 
-def test_eight_bits_and_compilation_stand_together(seconds, only, monkeypatch):
+def test_eight_bits_and_compilation_are_kept_together(seconds, only, monkeypatch):
     pytest.importorskip("torchao", reason="torchao isn't installed (requirements-optimise.txt)")
     from hardware.optimization.strategies import CompiledForLong
 
@@ -57,14 +57,11 @@ def test_int8_on_the_host_is_made_by_torch_alone(seconds, only):
     assert torch.equal(model(x)["out"], want)
 
 
-def test_layers_that_are_a_product_are_found_whichever_way_their_weight_lies():
+def test_float8_products_are_those_of_float8_numbers():
     from transformers.pytorch_utils import Conv1D
 
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), Conv1D(6, 8), torch.nn.LayerNorm(6))
-    assert {name: tuple(weight.shape) for name, (weight, _) in products(model).items()} == {"0": (8, 4), "1": (6, 8)}
-
-
-def test_float8_products_are_those_of_float8_numbers():
+    mixed = torch.nn.Sequential(torch.nn.Linear(4, 8), Conv1D(6, 8), torch.nn.LayerNorm(6))
+    assert {name: tuple(weight.shape) for name, (weight, _) in products(mixed).items()} == {"0": (8, 4), "1": (6, 8)}
     form = torch.float8_e4m3fn
     model, x = fill(Text()).requires_grad_(False), torch.linspace(-3, 5, 64).repeat(4, 1)[:, None]
     layer = float8_layers(model, form)["first"]
@@ -78,31 +75,22 @@ def test_float8_products_are_those_of_float8_numbers():
     assert list(float8_layers(odd, form)) == ["1"], "the kernel takes multiples of 16"
 
 
-@pytest.mark.parametrize(
-    ("capability", "why"),
-    [((8, 0), "compute capability 8.0 doesn't multiply float8; 8.9 does"), ((8, 9), ""), ((9, 0), "")],
-)
-def test_float8_is_for_devices_that_multiply_it(monkeypatch, capability, why):
+def test_float8_is_for_devices_that_multiply_it(monkeypatch):
     assert "no processor multiplies float8" in Float8().obstacle(StrategySetting(model=Text(), device=CPU))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     setting = StrategySetting(model=Text(), device=torch.device("cuda:0"))
-    assert Float8().obstacle(setting) == why
-    if not why:
-        assert isinstance(float8_of(setting.device), torch.dtype)
-        assert "float64" not in str(setting.model.first.weight.dtype)
-        assert Float8().obstacle(StrategySetting(model=Text().double(), device=setting.device))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
-def test_float8_on_a_device_that_multiplies_it(only):
-    device = torch.device("cuda:0")
-    if isinstance(why := float8_of(device), str):
-        pytest.skip(why)
-    x = torch.linspace(-1, 1, 64, device=device).repeat(4, 1)
-    model = fill(Text()).to(device)
-    want = model(x)["out"]
-    change = Float8().apply(StrategySetting(model=model, device=device))
-    assert Float8().is_applied(model)
-    assert float((model(x)["out"] - want).abs().max() / want.std()) < 0.25
-    change.off()
-    assert torch.equal(model(x)["out"], want)
+    for capability, why in (((8, 0), "capability 8.0 doesn't multiply float8; 8.9 does"), ((8, 9), ""), ((9, 0), "")):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
+            assert Float8().obstacle(setting) == (why and f"compute {why}")
+            assert isinstance(float8_of(setting.device), torch.dtype) is not bool(why)
+            if not why:
+                assert Float8().obstacle(StrategySetting(model=Text().double(), device=setting.device))
+    if torch.cuda.is_available() and not isinstance(float8_of(setting.device), str):
+        x = torch.linspace(-1, 1, 64, device=setting.device).repeat(4, 1)
+        model = fill(Text()).to(setting.device)
+        want = model(x)["out"]
+        change = Float8().apply(StrategySetting(model=model, device=setting.device))
+        assert Float8().is_applied(model)
+        assert float((model(x)["out"] - want).abs().max() / want.std()) < 0.25
+        change.off()
+        assert torch.equal(model(x)["out"], want)

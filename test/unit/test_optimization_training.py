@@ -1,4 +1,4 @@
-"""Optimisers in training: what is kept saves memory or time, and gradients are what they were."""
+"""Optimizers in training: a kept step saves memory or time, and gradients stay the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from optimised_models import CPU, Picture, Text, bert, sample
 
 from hardware.backends.factory import get_backend
-from hardware.optimization import CPUOptimizer
+from hardware.optimization import CPUOptimizer, strategies
 from hardware.optimization.optimization_steps import ModuleChange
 from hardware.optimization.sample_passes import TrainingStep
 from hardware.optimization.strategies import GradientCheckpointing, MixedPrecision, StrategySetting, TrainingPrecision
@@ -100,8 +100,6 @@ def test_training_without_a_sample_is_told_to_be_unmeasured(only):
 
 
 def test_training_in_float16_is_left_to_a_loop_that_scales_its_loss(monkeypatch):
-    from hardware.optimization import strategies
-
     setting = StrategySetting(model=Text(), device=CPU)
     monkeypatch.setattr(strategies, "_half", lambda device: torch.float16)
     assert MixedPrecision().obstacle(setting) == ""
