@@ -1,19 +1,15 @@
-"""Operators that a converter can't read are computed by others with the same numbers, while a trace is made."""
+"""Operators that OpenVINO's converter can't read are replaced by others with the same numbers in a trace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from hardware.export.convert_model import computed_beforehand  # noqa: E402
-from hardware.export.openvino_operators import convertible_operators  # noqa: E402
-from hardware.export.traceable import growing_caches  # noqa: E402
-from hardware.export.verify_export import held_inputs  # noqa: E402
+from hardware.export.convert_model import computed_beforehand
+from hardware.export.openvino_operators import convertible_operators
 
 functions = torch.nn.functional
 GENERATOR = torch.Generator().manual_seed(0)
@@ -73,83 +69,43 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_another_way_gives_the_same(name: str) -> None:
-    want = CALLS[name]()
-    with convertible_operators():
-        got = CALLS[name]()
-    assert got.dtype == want.dtype
-    assert got.shape == want.shape
-    assert torch.allclose(got.double(), want.double(), atol=1e-6)
-
-
-def test_what_was_replaced_is_back_afterwards() -> None:
+def test_replaced_operators_give_the_same_and_are_restored() -> None:
     before = torch.sum, torch.Tensor.__floordiv__, functions.avg_pool2d, "argmax" in vars(torch.Tensor)
-    with convertible_operators():
-        assert torch.sum is not before[0]
+    for name, call in CALLS.items():
+        want = call()
+        with convertible_operators():
+            assert torch.sum is not before[0]
+            got = call()
+        assert got.dtype == want.dtype, name
+        assert got.shape == want.shape, name
+        assert torch.allclose(got.double(), want.double(), atol=1e-6), name
     assert before == (torch.sum, torch.Tensor.__floordiv__, functions.avg_pool2d, "argmax" in vars(torch.Tensor))
-
-
-def test_a_row_that_attends_to_nothing_is_finite() -> None:
     mask = torch.zeros(1, 3, 3, dtype=torch.bool)
     with convertible_operators():
         out = functions.scaled_dot_product_attention(X[None], X[None], X[None], mask)
-    assert torch.isfinite(out).all()
+    assert torch.isfinite(out).all(), "a row that attends to nothing"
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
-def test_a_trace_holds_nothing_of_what_follows_from_constants() -> None:
-    sizes = torch.tensor([[2, 2], [2, 2]])
+def test_a_trace_holds_nothing_that_follows_from_constants() -> None:
+    sizes, numbers = torch.tensor([[2, 2], [2, 2]]), torch.tensor([1.0, 2.0])
 
-    class Model(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
+    class Counts(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             with computed_beforehand([sizes]):
                 found = torch.unique_consecutive(sizes.flatten())
                 assert isinstance(x.shape[0], int)
                 return x * found + len({x.shape[0]: 1}[x.shape[0]] * [1])
 
-    model = Model()
-    traced = torch.jit.trace(model, X)
-    assert "unique_consecutive" not in str(traced.graph)
-    assert torch.equal(traced(X), X * 2 + 1)
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
-def test_a_constant_that_is_written_into_belongs_to_the_trace() -> None:
-    sizes = torch.tensor([1.0, 2.0])
-
-    class Model(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
+    class Writes(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            with computed_beforehand([sizes]):
-                mine = sizes * 2
+            with computed_beforehand([numbers]):
+                mine = numbers * 2
                 mine[0] = x
                 return mine + 1
 
-    traced = torch.jit.trace(Model(), torch.tensor(5.0))
-    assert traced(torch.tensor(7.0)).tolist() == [8.0, 5.0]
-
-
-def test_numbers_that_tell_nothing_of_tokens_can_be_held() -> None:
-    tokens = np.ones((2, 5), np.int64)
-    inputs = {
-        "input_ids": tokens,
-        "attention_mask": tokens,
-        "mm_token_type_ids": tokens,
-        "image_grid_thw": np.ones((2, 3), np.int64),
-        "pixel_values": np.ones((8, 12), np.float32),
-    }
-    assert held_inputs(inputs) == {"image_grid_thw"}
-    assert held_inputs({"image_sizes": tokens}) == frozenset()
-
-
-def test_a_sliding_cache_keeps_all_keys_while_it_is_traced() -> None:
-    from transformers.cache_utils import DynamicSlidingWindowLayer
-
-    keys = torch.ones(1, 1, 5, 2)
-    with growing_caches():
-        layer = DynamicSlidingWindowLayer(sliding_window=3)
-        layer.update(keys, keys)
-        assert (layer.keys.shape[-2], layer.get_seq_length(), layer.get_mask_sizes(1)) == (5, 5, (6, 0))
-    layer = DynamicSlidingWindowLayer(sliding_window=3)
-    layer.update(keys, keys)
-    assert layer.keys.shape[-2] == 2
+    traced = torch.jit.trace(Counts(), X)
+    assert "unique_consecutive" not in str(traced.graph)
+    assert torch.equal(traced(X), X * 2 + 1)
+    written = torch.jit.trace(Writes(), torch.tensor(5.0))
+    assert written(torch.tensor(7.0)).tolist() == [8.0, 5.0], "a constant that is written into belongs to the trace"
