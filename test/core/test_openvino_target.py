@@ -74,9 +74,7 @@ def test_a_task_has_the_class_that_a_user_would_load() -> None:
         assert class_name(subject(model, task=task)) == name
 
 
-def test_the_exporter_is_asked_for_a_task_by_its_own_name_with_a_cache_if_it_can(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_exporter_is_asked_for_a_task_by_its_own_name_with_a_cache_if_it_can(monkeypatch):
     for task, generates, known, name in (
         ("text-generation", "causal", ("text-generation", "text-generation-with-past"), "text-generation-with-past"),
         ("image-text-to-text", "causal", ("image-text-to-text",), "image-text-to-text"),
@@ -104,9 +102,7 @@ def test_a_limit_of_the_exporter_counts_below_the_installed_version_and_is_lifte
     assert made.conditions()["exporter_limit"] == "transformers 5.0", "evidence names it"
 
 
-def test_the_exporter_gets_a_copy_of_the_model_with_what_loading_needs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_exporter_gets_a_copy_of_the_model_with_what_loading_needs(monkeypatch, tmp_path):
     class Doubled:
         def __init__(self) -> None:
             self.weight = object()

@@ -62,9 +62,7 @@ def install(python: Path, name: str, version: str) -> None:
     (folder / "METADATA").write_text(metadata, encoding="utf-8")
 
 
-def test_a_missing_environment_is_reported_with_the_command_that_makes_it(
-    environment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_environment_is_reported_with_the_command_that_makes_it(environment, monkeypatch):
     missing = "HWCOMPAT_QNN_PYTHON names no Python (make setup-qnn)"
     for path in ("missing/bin/python", "x" * 5000, "a/" * 3000, "~nobody/python", "/dev/zero"):
         monkeypatch.setenv("HWCOMPAT_QNN_PYTHON", path)
@@ -109,9 +107,7 @@ def test_versions_of_npm_packages_are_read(environment: Path, monkeypatch: pytes
     assert "bytes of" in environment_of("webgpu").versions["chromium"]
 
 
-def test_without_a_browser_the_provider_needs_only_its_own_package(
-    environment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_browser_the_provider_needs_only_its_own_package(environment, monkeypatch):
     monkeypatch.setenv("HWCOMPAT_WEB_PYTHON", str(environment))
     native, in_browser = get_backend("webgpu:native"), get_backend("webgpu")
     assert native.unavailable() == "onnxruntime-webgpu isn't in its environment (make setup-web)"
@@ -125,9 +121,7 @@ def test_without_a_browser_the_provider_needs_only_its_own_package(
     assert "webgpu" in expired_by("onnxruntime-webgpu")
 
 
-def test_swiftshader_of_the_named_browser_is_used(
-    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_swiftshader_of_the_named_browser_is_used(environment, tmp_path, monkeypatch):
     install(environment, "playwright", "1.2.3")
     monkeypatch.setenv("HWCOMPAT_WEB_PYTHON", str(environment))
     monkeypatch.setenv("HWCOMPAT_CHROMIUM", str(put(tmp_path, "chrome")))
@@ -154,9 +148,7 @@ def test_a_browser_has_the_version_of_an_installed_package_or_its_size(programs:
         assert found.version.startswith(version), status
 
 
-def test_the_named_browser_comes_first_and_a_missing_one_is_reported(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_named_browser_comes_first_and_a_missing_one_is_reported(programs, tmp_path, monkeypatch):
     known = {**CHROME, "programs": {"chromium": "chromium"}}
     put(programs, "chromium")
     named = put(tmp_path, "mine")

@@ -110,9 +110,7 @@ def test_dimensions_that_may_change_get_names_and_small_sizes_and_indices_stay_i
     assert open_reference(file).inputs()["x"] == ("float32", ("batch", "class_size", "seed_size", "a_b", 3), 0)
 
 
-def test_the_suite_finds_the_file_by_its_hash_and_names_no_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_suite_finds_the_file_by_its_hash_and_names_no_path(tmp_path, monkeypatch):
     file = lookup(tmp_path / "net.onnx")
     recipe = derive_graph(str(file))
     text = render_given(recipe, Cell(model="net.onnx", task=GRAPH_TASK, target=Target(name="cpu")), ())
@@ -174,9 +172,7 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> No
     assert gone.value.why == "No such file or directory"
 
 
-def test_graphs_without_a_reference_are_refused_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_without_a_reference_are_refused_with_the_reason(tmp_path, monkeypatch):
     file, inputs = tmp_path / "net.onnx", {"x": (FLOAT, [2, 3])}
     custom = helper.make_node("FusedThing", ["x"], ["y"], domain="com.example")
     for node, constants, reason in (
@@ -212,9 +208,7 @@ def test_an_openvino_input_of_any_rank_is_refused_by_its_name(tmp_path: Path) ->
         open_reference(tmp_path / "any.xml").inputs()
 
 
-def test_a_missing_library_is_reported_with_the_command_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_reported_with_the_command_that_installs_it(tmp_path, monkeypatch):
     file = lookup(tmp_path / "net.onnx")
     monkeypatch.setitem(sys.modules, "onnx.reference", None)
     with pytest.raises(ModelError, match="pip install -r requirements-onnx"):

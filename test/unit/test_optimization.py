@@ -10,18 +10,24 @@ from typing import Any
 
 import pytest
 import torch
-from optimised_models import CPU, Text, bert, picture, sample
+from optimised_models import CPU, Picture, Text, bert, picture, sample
 
+from hardware.backends.factory import get_backend
 from hardware.errors import UsageError
 from hardware.optimization import CPUOptimizer, OptimizationLevel, OptimizationResult, call_timing, strategies
+from hardware.optimization.eight_bits import Float8, Int8, Int8Kernels, float8_layers, float8_of, products
 from hardware.optimization.optimization_steps import ModuleChange
 from hardware.optimization.optimizers import AppleOptimizer
+from hardware.optimization.sample_passes import TrainingStep
 from hardware.optimization.strategies import (
     ChannelsLast,
     Compiled,
+    CompiledForLong,
     FoldedBatchNorms,
+    GradientCheckpointing,
     MixedPrecision,
     StrategySetting,
+    TrainingPrecision,
     foldable_pairs,
 )
 from hardware.testing.seeded_weights import fill
@@ -226,3 +232,174 @@ def test_on_one_thread_of_the_host_other_processes_add_nothing_to_a_time():
     assert call_timing.clock_of(torch.device("cuda")) is time.perf_counter
     torch.set_num_threads(2)
     assert call_timing.clock_of(CPU) is time.perf_counter
+
+
+# 8 bits
+
+
+def test_eight_bits_and_compilation_are_kept_together(seconds, only, monkeypatch):
+    pytest.importorskip("torchao", reason="torchao isn't installed (requirements-optimise.txt)")
+    monkeypatch.setattr(CompiledForLong, "mode", "default")  # the search takes minutes and isn't what is tested
+    only(Int8, Compiled, CompiledForLong)
+    seconds(torch_compile_max_autotune=0.5)
+    model, result = CPUOptimizer(CPU).optimize(fill(Text()), "O3", torch.linspace(-1, 1, 64).repeat(4, 1))
+    assert result.optimizations_applied == ("int8_dynamic", "torch_compile_max_autotune")
+    assert type(model.first.weight.data).__name__ == "Int8Tensor"
+    assert 1e-5 < result.metrics["max_rel_error"] < 0.25
+    seconds(torch_compile_max_autotune=2.0)
+    model, result = CPUOptimizer(CPU).optimize(fill(Text()), "O3", torch.linspace(-1, 1, 64).repeat(4, 1))
+    assert result.left_alone
+    assert type(model.first.weight) is torch.nn.Parameter
+    assert result.warnings[0].startswith("int8_dynamic with torch_compile_max_autotune: taken back")
+
+
+def test_int8_on_the_host_is_made_by_torch_alone(seconds, only):
+    only(Int8Kernels, Int8)
+    seconds(int8_kernels=0.5)
+    x = torch.linspace(-1, 1, 64).repeat(4, 1)
+    model, want = fill(Text()), fill(Text())(x)["out"].detach()
+    model, result = CPUOptimizer(CPU).optimize(model, "O3", x)
+    assert result.optimizations_applied == ("int8_kernels",)
+    assert not result.warnings, "another way to 8 bits isn't tried"
+    assert model.first.packed.dtype == torch.int8
+    assert {name.rpartition(".")[2] for name, _ in model.named_parameters()} == {"bias"}, "no weight is in float32"
+    error = float((model(x)["out"].detach() - want).abs().max() / want.std())
+    assert 1e-4 < error < 0.05
+    assert result.metrics["allowed_rel_error"] == 0.25
+    _, again = CPUOptimizer(CPU).optimize(model, "O3", x)
+    assert again.optimizations_applied == ()
+    seconds(int8_kernels=1.0)
+    model, result = CPUOptimizer(CPU).optimize(fill(Text()), "O3", x)
+    assert type(model.first) is torch.nn.Linear
+    assert torch.equal(model(x)["out"], want)
+
+
+def test_float8_products_are_those_of_float8_numbers():
+    from transformers.pytorch_utils import Conv1D
+
+    mixed = torch.nn.Sequential(torch.nn.Linear(4, 8), Conv1D(6, 8), torch.nn.LayerNorm(6))
+    assert {name: tuple(weight.shape) for name, (weight, _) in products(mixed).items()} == {"0": (8, 4), "1": (6, 8)}
+    form = torch.float8_e4m3fn
+    model, x = fill(Text()).requires_grad_(False), torch.linspace(-3, 5, 64).repeat(4, 1)[:, None]
+    layer = float8_layers(model, form)["first"]
+    assert layer.narrow.dtype == torch.float8_e4m3fn
+    rows = (x / (x.abs().max() / 448)).to(torch.float8_e4m3fn).float() * (x.abs().max() / 448)
+    exact = rows @ (layer.narrow.float() * layer.scale).t() + model.first.bias
+    torch.testing.assert_close(layer(x), exact, rtol=1e-5, atol=1e-5)
+    error = float((layer(x) - model.first(x)).abs().max() / model.first(x).std())
+    assert 1e-3 < error < 0.1
+    odd = torch.nn.Sequential(torch.nn.Linear(60, 64), torch.nn.Linear(64, 64))
+    assert list(float8_layers(odd, form)) == ["1"], "the kernel takes multiples of 16"
+
+
+def test_float8_is_for_devices_that_multiply_it(monkeypatch):
+    assert "no processor multiplies float8" in Float8().obstacle(StrategySetting(model=Text(), device=CPU))
+    setting = StrategySetting(model=Text(), device=torch.device("cuda:0"))
+    for capability, why in (((8, 0), "capability 8.0 doesn't multiply float8; 8.9 does"), ((8, 9), ""), ((9, 0), "")):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
+            assert Float8().obstacle(setting) == (why and f"compute {why}")
+            assert isinstance(float8_of(setting.device), torch.dtype) is not bool(why)
+            if not why:
+                assert Float8().obstacle(StrategySetting(model=Text().double(), device=setting.device))
+    if torch.cuda.is_available() and not isinstance(float8_of(setting.device), str):
+        x = torch.linspace(-1, 1, 64, device=setting.device).repeat(4, 1)
+        model = fill(Text()).to(setting.device)
+        want = model(x)["out"]
+        change = Float8().apply(StrategySetting(model=model, device=setting.device))
+        assert Float8().is_applied(model)
+        assert float((model(x)["out"] - want).abs().max() / want.std()) < 0.25
+        change.off()
+        assert torch.equal(model(x)["out"], want)
+
+
+# Training
+
+
+def test_training_recomputes_activations_where_the_class_can():
+    backend = get_backend("cpu")
+    model = bert()
+    optimizer = torch.optim.AdamW(model.parameters())
+    ready, same = backend.optimize_for_training(model, optimizer, dtype=torch.float32)
+    assert same is optimizer
+    assert ready.training
+    assert ready.is_gradient_checkpointing
+    result = backend.optimized
+    assert result is not None
+    assert result.optimizations_applied == ("gradient_checkpointing",)
+    assert 0 < result.metrics["kept_bytes_after"] < result.metrics["kept_bytes_before"]
+    assert result.metrics["max_rel_error"] < 1e-5
+    ready(input_ids=torch.arange(4)[None]).last_hidden_state.sum().backward()
+    optimizer.step()
+    assert GradientCheckpointing().obstacle(StrategySetting(model=torch.nn.Linear(2, 2), device=CPU))
+
+
+def test_a_judged_training_step_leaves_everything_as_it_was(only):
+    only(GradientCheckpointing)
+    model = bert().train()
+    model(input_ids=torch.arange(4)[None]).last_hidden_state.sum().backward()
+    gradients = [None if one.grad is None else one.grad.clone() for one in model.parameters()]
+    state = torch.random.get_rng_state()
+    CPUOptimizer(CPU).optimize(model, "O2", {"input_ids": torch.arange(8)[None]}, training=True)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert (parameter.grad is None and gradient is None) or torch.equal(parameter.grad, gradient)
+    norms = Picture().train()
+    step = TrainingStep(StrategySetting(model=norms, device=CPU, sample=sample()))
+    step.outputs(), step.call(), step.kept_bytes()
+    assert torch.equal(norms.norm.running_mean, torch.zeros(8))
+    assert int(norms.norm.num_batches_tracked) == 0
+
+
+def test_checkpointing_that_saves_nothing_or_changes_gradients_is_taken_back(only, monkeypatch):
+    class Idle(GradientCheckpointing):
+        def apply(self, setting):
+            setting.model.encoder.gradient_checkpointing = True  # a flag that no layer reads
+            return ModuleChange(
+                on=lambda: None, off=lambda: setattr(setting.model.encoder, "gradient_checkpointing", False)
+            )
+
+        def is_applied(self, model):
+            return getattr(model.encoder, "gradient_checkpointing", False)
+
+    class Wrong(GradientCheckpointing):
+        def apply(self, setting):
+            change = super().apply(setting)
+            hook = setting.model.pooler.dense.weight.register_hook(lambda gradient: gradient * 1.01)
+            return ModuleChange(on=change.on, off=lambda: (change.off(), hook.remove()))
+
+    only(Idle)
+    _, result = CPUOptimizer(CPU).optimize(bert(), "O2", training=True)
+    assert result.left_alone
+    assert "MB for its backward pass" in result.warnings[0]
+    only(Wrong)
+    model, result = CPUOptimizer(CPU).optimize(bert(), "O2", training=True)
+    assert not model.is_gradient_checkpointing
+    assert "outputs move by" in result.warnings[0]
+
+
+def test_training_without_a_sample_is_told_to_be_unmeasured(only):
+    class Plain(torch.nn.Linear):
+        supports_gradient_checkpointing = True
+        is_gradient_checkpointing = False
+
+        def gradient_checkpointing_enable(self, **options):
+            self.is_gradient_checkpointing = True
+
+        def gradient_checkpointing_disable(self):
+            self.is_gradient_checkpointing = False
+
+    only(GradientCheckpointing)
+    _, result = CPUOptimizer(CPU).optimize(Plain(2, 2), "O2", training=True)
+    assert result.optimizations_applied == ("gradient_checkpointing",)
+    assert result.metrics == {}
+    assert result.warnings == ("not measured, since no sample_input was given",)
+
+
+def test_training_in_float16_is_left_to_a_loop_that_scales_its_loss(monkeypatch):
+    setting = StrategySetting(model=Text(), device=CPU)
+    monkeypatch.setattr(strategies, "_half", lambda device: torch.float16)
+    assert MixedPrecision().obstacle(setting) == ""
+    assert "loss" in TrainingPrecision().obstacle(setting)
+    monkeypatch.setattr(strategies, "_half", lambda device: torch.bfloat16)
+    assert TrainingPrecision().obstacle(setting) == ""
