@@ -1,4 +1,4 @@
-"""Finds backends: the files of this folder and the entry points `hwcompat.backends`, imported on first use."""
+"""Find backends: modules of this package and entry points `hwcompat.backends`, imported on first use."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ TARGETS: Registry[type[BaseBackend]] = Registry(
 
 
 def built_in_targets() -> tuple[str, ...]:
-    """Names of the targets that have a file here. Imports none of them."""
+    """Return the names of the targets that have a module here, without importing them."""
     return TARGETS.shipped()
 
 
 def known_targets() -> tuple[str, ...]:
-    """Names of all targets: this folder's files and what plugins bring."""
+    """Return the names of all targets: those of this package and of plugins."""
     return TARGETS.names()
 
 
 @functools.cache
 def aliases() -> Mapping[str, str]:
-    """Names of vendors and browsers that are accepted for targets, with the target of each; WebNN has to be named."""
+    """Return the names of vendors and browsers that are accepted for targets, with the target of each."""
     return {alias: name for name in built_in_targets() for alias in backend_class(name).ALIASES}
 
 
 def declarations_of(target: str) -> type[BaseBackend]:
-    """The class that says what a target is (`cuda`, `cuda:1`). Of a name that doesn't ship it is `BaseBackend`,
-    which declares nothing; no plugin is imported."""
+    """Return the class that describes a target (`cuda`, `cuda:1`), or `BaseBackend` for one that doesn't ship.
+    Imports no plugin."""
     name = target.partition(":")[0]
     return backend_class(name) if name in built_in_targets() else BaseBackend
 
 
 def vendor_of(target: str) -> str:
-    """The vendor of a target (`cuda`, `cuda:1`); empty for the host, for those of many vendors, and for plugins."""
+    """Return the vendor of a target (`cuda`, `cuda:1`); empty for the host, for several vendors, and for plugins."""
     return declarations_of(target).VENDOR
 
 
 def resolve_target(text: str) -> Target:
-    """The known target that a user's text names; names of vendors and browsers are accepted.
+    """Return the target that a user's text names; names of vendors and browsers are accepted.
 
-    A variant is accepted in any case. Raises `UsageError` with did-you-mean for an unknown name (never a silent
-    cpu), for a variant that the target doesn't have, and for an index where it has one device only.
+    A variant is accepted in any case. Raise `UsageError` with a suggestion for an unknown name (never a silent cpu),
+    for a variant that the target doesn't have, and for an index of a target with one device.
     """
     name, separator, rest = text.strip().partition(":")
     name = name.lower()
@@ -78,7 +78,7 @@ def resolve_target(text: str) -> Target:
 
 
 def _checked(target: Target, text: str) -> Target:
-    """`target` with its variant in the runtime's own spelling, if such a target can be at all."""
+    """Return `target` with its variant in the runtime's spelling. Raise `UsageError` if there is no such target."""
     backend = backend_class(target.name)
     known = ", ".join([target.name, *(f"{target.name}:{variant}" for variant in backend.VARIANTS)])
     spellings = {variant.lower(): variant for variant in backend.VARIANTS}
@@ -96,25 +96,25 @@ def _checked(target: Target, text: str) -> Target:
 
 
 def backend_class(name: str) -> type[BaseBackend]:
-    """The class behind a target's name. Imports its module, not its runtime.
+    """Return the class of a target's name. Imports its module, not its runtime.
 
-    Raises `BrokenPlugin` where a backend from outside can't be imported.
+    Raise `BrokenPlugin` if a plugin can't be imported.
     """
     return TARGETS.load(name)
 
 
 def class_of(target: Target) -> type[BaseBackend]:
-    """The class behind a target with its variant. Raises as `backend_class`."""
+    """Return the class of a target with its variant. Raises as `backend_class` does."""
     return backend_class(target.name).of_variant(target.variant)
 
 
 def plugged_versions() -> Mapping[str, str]:
-    """By the name of each target from outside, the version of its package and a hash of its sources."""
+    """Return, by the name of each plugin's target, the version of its package and a hash of its sources."""
     return TARGETS.versions
 
 
 class BackendType(StrEnum):
-    """The targets that have a file here, by vendor where there is one, and `AUTO`."""
+    """The targets of this package, named by their vendor if they have one, and `AUTO`."""
 
     CPU = "cpu"
     NVIDIA = "cuda"
@@ -133,10 +133,10 @@ class BackendType(StrEnum):
 def get_backend(
     name: Target | BackendType | str | None = None, config: Mapping[str, Any] | None = None
 ) -> BaseBackend:
-    """The backend of a target, or of a user's text; `None` and `auto` are the best that is here.
+    """Return the backend of a target or of a user's text; `None` and `auto` select the best available one.
 
-    `config` goes before the target's own settings. It is made whether the target can be used or not: `unavailable`
-    says why it can't. Raises `UsageError` for an unknown name or setting, never takes another one instead.
+    `config` takes precedence over the recommended settings. A backend is returned even if the target can't be used:
+    `unavailable` gives the reason. Raise `UsageError` for an unknown name or setting.
     """
     if name is None or str(name).strip().lower() == BackendType.AUTO:
         name = detect_best_backend()
@@ -147,7 +147,7 @@ def get_backend(
 
 
 def get_optimizer(name: str | None = None) -> BaseOptimizer:
-    """The optimiser of a target, on its first device. Raises `UsageError` where nothing optimises models."""
+    """Return the optimizer of a target, for its first device. Raise `UsageError` if it has none."""
     from ..optimization import optimizer_for
 
     backend = get_backend(name)
@@ -155,7 +155,7 @@ def get_optimizer(name: str | None = None) -> BaseOptimizer:
 
 
 def detect_best_backend() -> str:
-    """The first of CUDA, ROCm, TPU, XPU, MPS, CPU that its runtime says can be used. Imports runtimes.
+    """Return the first of CUDA, ROCm, TPU, XPU, MPS and CPU that is available. Imports runtimes.
 
     With a model, `generators/compatibility/selection.py` chooses.
     """
@@ -164,26 +164,26 @@ def detect_best_backend() -> str:
 
 
 def list_available_backends() -> tuple[str, ...]:
-    """Names of the targets that their runtimes say can be used. Imports all of them."""
+    """Return the names of all available targets. Imports all runtimes."""
     return tuple(name for name in known_targets() if get_backend(name).is_available)
 
 
 class BackendFactory:
-    """The same for callers who want one object to ask."""
+    """The functions of this module as one object."""
 
     @staticmethod
     def create(type_or_name: BackendType | str, config: Mapping[str, Any] | None = None) -> BaseBackend:
-        """`get_backend`, which says more."""
+        """Return the backend of a target (see `get_backend`)."""
         return get_backend(type_or_name, config)
 
     @staticmethod
     def is_available(type_or_name: BackendType | str) -> bool:
-        """Whether the target's runtime says that it can be used. Raises `UsageError` for an unknown name."""
+        """Return whether a target is available. Raise `UsageError` for an unknown name."""
         return get_backend(type_or_name).is_available
 
     @staticmethod
     def get_all_backend_info() -> dict[str, dict[str, Any]]:
-        """For every known target: `available`, the `reason` if not, and the `devices` if so. Imports all runtimes."""
+        """Return `available`, `reason` and `devices` of each known target. Imports all runtimes."""
         found: dict[str, dict[str, Any]] = {}
         for name in known_targets():
             backend = get_backend(name)
