@@ -270,13 +270,13 @@ class TorchBackend(BaseBackend):
             state.update({key: one for key, one in moved.items() if one.dim()})
         return model, optimizer
 
-    def _optimize(self, model: Any, level: OptimizationLevel | str, sample_input: Any, **wishes: Any) -> Any:
+    def _optimize(self, model: Any, level: OptimizationLevel | str, sample_input: Any, **options: Any) -> Any:
         if reason := self.unavailable():
             raise BackendUnavailable(f"{self.target} can't be used", why=reason)
         from ..optimization.optimizers import optimizer_for
 
         optimizer = optimizer_for(self.BACKEND_NAME, self.torch_device())
-        model, self.optimized = optimizer.optimize(model, level, sample_input, **wishes)
+        model, self.optimized = optimizer.optimize(model, level, sample_input, **options)
         for warning in self.optimized.warnings:
             log.info("%s: %s", self.target, warning)
         return model

@@ -16,10 +16,10 @@ def saved_and_loaded(model: Any, folder: Path, dtype: torch.dtype) -> Any:
     """Return a model of transformers or diffusers, saved and loaded again as users do, with the same attention
     implementation."""
     model.save_pretrained(folder, safe_serialization=True)
-    return type(model).from_pretrained(folder, local_files_only=True, **_wishes(model, folder, dtype))
+    return type(model).from_pretrained(folder, local_files_only=True, **_load_options(model, folder, dtype))
 
 
-def _wishes(model: Any, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
+def _load_options(model: Any, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
     """Return the options of `from_pretrained`: the libraries name the dtype differently, and only transformers has
     kinds of attention."""
     if not hasattr(type(model), "config_class"):

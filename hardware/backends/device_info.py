@@ -61,7 +61,7 @@ class DeviceSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSettings:
-    """`precision` of weights, `batch_size` in rows, `threads` (0: the runtime's default), `memory_format` of images."""
+    """`precision` of weights, `batch_size` in rows, `threads` (0: runtime's default), `memory_format` of images."""
 
     precision: DeviceSetting
     batch_size: DeviceSetting
