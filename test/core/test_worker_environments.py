@@ -193,9 +193,9 @@ def test_a_page_loads_files_of_two_folders_and_nothing_else(tmp_path: Path) -> N
 
 def test_warnings_of_a_page_are_kept_without_colors() -> None:
     opened: Any = _Open()
-    assert opened.loud() == []
+    assert opened.warnings() == []
     opened.page = mock.Mock(said=[("log", "a"), ("warning", "\x1b[31mb\x1b[0m"), ("error", "c" * 400)])
-    assert opened.loud() == ["b", "c" * 300]
+    assert opened.warnings() == ["b", "c" * 300]
 
 
 def test_software_adapters_are_recognized_by_their_names_too() -> None:

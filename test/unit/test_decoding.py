@@ -26,7 +26,7 @@ from hardware.export.onnx_export import export_onnx
 from hardware.export.traceable import growing_caches
 from hardware.export.weight_compression import in_float16, with_int8_weights_in
 from hardware.model.calls import in_dtype, to_arrays, without_cache
-from hardware.model.greedy_decoding import _told_of_each_token, _whole_passes, greedy
+from hardware.model.greedy_decoding import _grow_token_inputs, _uncached, greedy
 from hardware.model.positions import host_positions
 
 onnx = pytest.importorskip("onnx")
@@ -47,7 +47,7 @@ def test_types_of_tokens_that_the_library_extends_only_with_a_cache_are_extended
 
     model, ones = Model(), torch.ones(2, 3, dtype=torch.int64)
     known = {"attention_mask": ones, "moe_mm_token_type_ids": ones, "protein_input_ids": ones}
-    with _told_of_each_token(model):
+    with _grow_token_inputs(model):
         grown = model._update_model_kwargs_for_generation(None, known)
     assert grown["moe_mm_token_type_ids"].shape == (2, 4)
     assert grown["protein_input_ids"].shape == (2, 3)
@@ -70,7 +70,7 @@ def test_without_a_cache_every_pass_gets_its_own_copy_of_the_sound() -> None:
 
     model, sound, other = Keeps(), torch.ones(2, 3), torch.zeros(2, 3)
     tokens, encoded = torch.ones(2, 4, dtype=torch.int64), [torch.ones(2)]
-    with _whole_passes(model, {"input_ids": tokens, "input_features": sound}):
+    with _uncached(model, {"input_ids": tokens, "input_features": sound}):
         model(input_ids=tokens, input_features=other)
         model(input_ids=tokens, input_features=None)
         model(input_ids=tokens, encoder_outputs=encoded)
