@@ -19,7 +19,7 @@ from generators.models.inputs import make_inputs
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.compare import compare
 from hardware.export import decoding_graphs
-from hardware.export.decoding_graphs import decode, none_of_it_in_torch, tensors_in
+from hardware.export.decoding_graphs import decode, tensors_in, without_torch_modules
 from hardware.export.exported import ENCODER, PROMPT, STEP
 from hardware.export.onnx_decoding_graphs import axes_of, export_onnx_decoding, graph_files, with_sizes
 from hardware.export.onnx_export import export_onnx
@@ -172,7 +172,7 @@ def test_a_sliding_cache_keeps_all_keys_while_it_is_traced() -> None:
 
 def test_no_part_of_a_model_computes_in_torch_while_its_graphs_decode() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
-    with none_of_it_in_torch(model, model[1]):
+    with without_torch_modules(model, model[1]):
         model[1](torch.ones(1))
         torch.nn.Linear(1, 1)(torch.ones(1))
         with pytest.raises(Unsupported, match="0 would run in torch"):
