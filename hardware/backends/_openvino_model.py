@@ -30,7 +30,7 @@ Options = Mapping[str, str]
 def open_model(exported: Exported, subject: ModelSubject, device: str, options: Options) -> OpenedModel:
     """Compile an export for a device. Raise `Unsupported` at the stage `compile` if the runtime refuses it."""
     name = class_name(subject) if exported.method == EXPORTER else ""
-    with _compiling("the model", device):
+    with _compile_errors("the model", device):
         if name:
             return ClassModel(exported, name, device, options)
         if exported.decodes:
@@ -40,12 +40,12 @@ def open_model(exported: Exported, subject: ModelSubject, device: str, options: 
 
 def open_file(file: Path, device: str, options: Options) -> OpenedModel:
     """Compile an `.onnx` or `.xml` file for a device. Raises `Unsupported` as `open_model` does."""
-    with _compiling(file.name, device):
+    with _compile_errors(file.name, device):
         return FileModel(file, device, options)
 
 
 @contextlib.contextmanager
-def _compiling(what: str, device: str) -> Iterator[None]:
+def _compile_errors(what: str, device: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:

@@ -69,11 +69,11 @@ class OpenVINORunnable(Runnable):
         self.can = frozenset({"save", "generate"} if self.opened.generates else {"save"})
         if exported.why_no_cache:
             self.failed = {"generate": Unsupported(exported.why_no_cache, error_type=exported.no_cache_error)}
-        self._said = {**exported.conditions(), "optimisation": "O0"}
+        self._conditions = {**exported.conditions(), "optimisation": "O0"}
         placed = self._placement()
         if self.backend.target.variant in CHOICES:
-            self._said["executed_on"] = placed.device
-        self.conditions = self._said
+            self._conditions["executed_on"] = placed.device
+        self.conditions = self._conditions
         self.actual_dtype = placed.dtype
 
     def _open_one(self, exported: Exported) -> OpenedModel:
@@ -86,8 +86,8 @@ class OpenVINORunnable(Runnable):
             except RuntimeError as error:  # the plugin's, which may fail at one length and not at another
                 if self.exported.method == EXPORTER:
                     raise
-                self._said["why_static"] = " ".join(str(error).split())[:_LONGEST_REASON]
-        self._said["shapes"] = "static"
+                self._conditions["why_static"] = " ".join(str(error).split())[:_LONGEST_REASON]
+        self._conditions["shapes"] = "static"
         wanted = _made_for(inputs)
         if wanted not in self._by_shape:
             again = export_openvino(self.subject, inputs, _open_on_cpu(self.subject), traced_anew=True)

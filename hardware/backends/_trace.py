@@ -154,7 +154,7 @@ def host_calls_inside(work: Callable[[], object], device_type: str) -> Counter[s
     torch.profiler (torch 2.1 and later), whose inputs name their device.
     """
     with _profiled(work) as events:
-        return Counter(name.replace("::", ".") for event in events for name in _leaving(event, device_type))
+        return Counter(name.replace("::", ".") for event in events for name in _left_device(event, device_type))
 
 
 def host_calls_elsewhere(work: Callable[[], object], trace: Any) -> Counter[str]:
@@ -216,7 +216,7 @@ def _computes_on_host(event: Any) -> bool:
     )
 
 
-def _leaving(event: Any, device_type: str) -> Iterator[str]:
+def _left_device(event: Any, device_type: str) -> Iterator[str]:
     """Yield the innermost operators at or below an event that got tensors of the device and used tensors of the host.
 
     An operator of torch has no reason to copy to the host; one of a vendor may be made of operators, including a
@@ -227,7 +227,7 @@ def _leaving(event: Any, device_type: str) -> Iterator[str]:
         if any(_goes_by_host(one, device_type) for one in (event, *_below(event, device_type))):
             yield event.name
         return
-    deeper = [name for child in event.children for name in _leaving(child, device_type)]
+    deeper = [name for child in event.children for name in _left_device(child, device_type)]
     if deeper:
         yield from deeper
     elif _takes(event, device_type):

@@ -123,10 +123,10 @@ class XLARunnable(Runnable):
     def _open_decoding(self) -> None:
         programs = export_decoding(self.model, self._tensors(self.example), self._folder)
         in_torch = {name: _in_torch(program) for name, program in programs.items()}
-        self._hold_decoding(in_torch)
+        self._verify_decoding(in_torch)
         self._graphs = {name: self._on_device(name, program) for name, program in programs.items()}
 
-    def _hold_decoding(self, graphs: Mapping[str, Graph]) -> None:
+    def _verify_decoding(self, graphs: Mapping[str, Graph]) -> None:
         """Raise `Unsupported` if the programs, computed by torch, decode other tokens than the module."""
         import torch
 

@@ -96,7 +96,7 @@ class Worker:
             answer = b""
         if not answer:
             logged = self._logged()
-            raise WorkerDied("crash", f"the worker ended during {do} ({self._ending()})", logged)
+            raise WorkerDied("crash", f"the worker ended during {do} ({self._exit_text()})", logged)
         result: dict[str, Any] = json.loads(answer)
         if "error" in result:
             raise WorkerError(result["error"]["type"], result["error"]["message"], self._logged())
@@ -149,7 +149,7 @@ class Worker:
         reader.start()
         return self._process
 
-    def _ending(self) -> str:
+    def _exit_text(self) -> str:
         process = self._process
         if process is None:
             return "unknown"

@@ -29,7 +29,7 @@ def event(name: str, tensors: Any = (), children: Any = ()) -> Any:
 
 
 def leaving(*events: Any) -> list[str]:
-    return [name for one in events for name in _trace._leaving(one, "cuda")]
+    return [name for one in events for name in _trace._left_device(one, "cuda")]
 
 
 def test_what_cuda_does_by_itself_is_no_work_of_the_host() -> None:
