@@ -8,34 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_exports import INPUTS, Runs
 
-from hardware.backends.base import Generation, ModelSubject, Unsupported
+from hardware.backends.base import ModelSubject, Unsupported
 from hardware.evidence.record import Stage
 from hardware.export import Exported
 from hardware.export.routes import export_failure, opened
 from hardware.export.verify_export import Proof
 
-INPUTS = {"x": np.linspace(-1, 1, 32, dtype=np.float32).reshape(2, 16)}
 OTHER = {"x": np.ones((4, 14), np.float32)}
 VALUES = {"x": INPUTS["x"][::-1] + 1}
-
-
-class Runs:
-    """An opened export that multiplies by `factor`, and refuses inputs that `fits` doesn't allow."""
-
-    def __init__(self, factor: float, fits: Callable[[Any], bool] = lambda x: True, decodes: int = 2) -> None:
-        self.factor, self.fits, self.decodes = factor, fits, decodes
-
-    def __call__(self, inputs: Any) -> Any:
-        if not self.fits(inputs["x"]):
-            raise RuntimeError("shapes are frozen")
-        return {"out": self.factor * inputs["x"]}
-
-    def generate(self, inputs: Any, *, steps: int) -> Generation:
-        if not self.decodes:
-            raise RuntimeError("no cache")
-        tokens = np.full((2, steps), self.decodes)
-        return Generation(tokens=tokens, logits=tokens[..., None] * np.arange(4.0), start=tokens[:, :0])
 
 
 def doubled(inputs: Any) -> Any:

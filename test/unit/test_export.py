@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fake_exports import INPUTS, Runs
 
-from hardware.backends.base import Generation, ModelSubject, Unsupported
+from hardware.backends.base import ModelSubject, Unsupported
 from hardware.evidence.record import Stage
 from hardware.export import (
     Exported,
@@ -23,8 +24,6 @@ from hardware.export import (
     routes,
     verify_export,
 )
-
-INPUTS = {"x": np.linspace(-1, 1, 32, dtype=np.float32).reshape(2, 16)}
 
 
 class Doubled(torch.nn.Module):
@@ -41,22 +40,6 @@ def raising(text: str) -> Callable[..., Any]:
         raise RuntimeError(text)
 
     return fail
-
-
-class Runs:
-    """An opened export that multiplies by `factor`, and refuses inputs that `fits` doesn't allow."""
-
-    def __init__(self, factor: float, fits: Callable[[Any], bool] = lambda x: True, decodes: int = 2) -> None:
-        self.factor, self.fits, self.decodes = factor, fits, decodes
-
-    def __call__(self, inputs: Any) -> Any:
-        if not self.fits(inputs["x"]):
-            raise RuntimeError("shapes are frozen")
-        return {"out": self.factor * inputs["x"]}
-
-    def generate(self, inputs: Any, *, steps: int) -> Generation:
-        tokens = np.full((2, steps), self.decodes)
-        return Generation(tokens=tokens, logits=tokens[..., None] * np.arange(4.0), start=tokens[:, :0])
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""ONNX files: they give torch's numbers, on operators that are replaced while the file is made too."""
+"""ONNX files give torch's numbers, and so do operators that are replaced for the converters of ONNX and OpenVINO."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ import torch
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.evidence.record import Stage
 from hardware.export import export_onnx
+from hardware.export.convert_model import computed_beforehand
 from hardware.export.onnx_export import OnnxModel
 from hardware.export.onnx_operators import exportable_operators
+from hardware.export.openvino_operators import convertible_operators
 from hardware.export.traceable import RULED_OUT, arithmetic_masks
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 VALUES = {"values": np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)}
+functional = torch.nn.functional
 SMALLEST = torch.finfo(torch.float32).min
 
 
@@ -140,7 +143,7 @@ def grouped_heads(values: torch.Tensor) -> torch.Tensor:
     """Four heads of one number, with a key and a value for each two of them."""
     queries = values[None, :, :, None].transpose(1, 2)
     keys = queries[:, :2] * 0.5
-    return torch.nn.functional.scaled_dot_product_attention(queries, keys, keys + 1, enable_gqa=True)
+    return functional.scaled_dot_product_attention(queries, keys, keys + 1, enable_gqa=True)
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -155,14 +158,14 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "rounded": lambda values: values[:, : round(values.shape[1] * 0.6)] * 2,
     "diff": lambda values: torch.diff(values, dim=-1),
     "take_along_dim": lambda values: torch.take_along_dim(values, torch.tensor([[0, 2]]), dim=1),
-    "rms_norm": lambda values: torch.nn.functional.rms_norm(values, (4,), torch.arange(4.0), 1e-6),
+    "rms_norm": lambda values: functional.rms_norm(values, (4,), torch.arange(4.0), 1e-6),
     "asinh": lambda values: torch.asinh(values),
     "expm1": lambda values: torch.expm1(values),
     "full": lambda values: values[torch.full((2,), 1)],
     "full_of_a_fraction": lambda values: values * torch.full((4,), 1.5),
     "full_in_a_dtype": lambda values: values + torch.full((4,), 3, dtype=torch.float32) // 2,
     "isin": lambda values: torch.isin((values * 2).to(torch.int64), torch.tensor([0, 1])) * values,
-    "pooled_without_a_batch": lambda values: torch.nn.functional.max_pool2d(values[None], 2),
+    "pooled_without_a_batch": lambda values: functional.max_pool2d(values[None], 2),
     "repeat_interleave": lambda values: values.repeat_interleave(2, dim=-1),
 }
 
@@ -192,3 +195,112 @@ def test_onnx_runtime_keeps_no_identity_of_the_machine_and_sends_nothing(tmp_pat
         )
         assert ran.returncode == 0, ran.stderr
         assert bool(list(tmp_path.rglob("deviceid"))) is kept, "without us it does, or this test shows nothing"
+
+
+# OpenVINO's converter
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(3, 7, generator=GENERATOR)
+WHOLE = torch.randint(-4, 9, (3, 7), generator=GENERATOR)
+BAD = X.clone()
+BAD[0, 0], BAD[1, 1], BAD[2, 2] = float("nan"), float("inf"), -float("inf")
+
+
+def _set(key: Any, value: Any) -> Any:
+    changed = X.clone()
+    changed[key] = value
+    return changed
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "sum": lambda: torch.sum(X, dim=-1),
+    "index_put": lambda: X.index_put((torch.tensor([0]), torch.tensor([1])), torch.tensor([5.0])),
+    "avg_pool2d": lambda: functional.avg_pool2d(X[None, None], 9, ceil_mode=True),
+    "avg_pool2d within": lambda: functional.avg_pool2d(X[None, None], 3, stride=1, padding=1),
+    "diff": lambda: torch.diff(X),
+    "diff of rows": lambda: WHOLE.diff(dim=0),
+    "diff with a beginning": lambda: torch.diff(WHOLE, prepend=WHOLE[:, :1]),
+    "diff of diff": lambda: torch.diff(X, n=2),
+    "histc": lambda: torch.histc(WHOLE.float(), bins=6, min=-2, max=7),
+    "histc of one value": lambda: torch.histc(torch.zeros(5), bins=1, min=0, max=0),
+    "nan_to_num": lambda: BAD.nan_to_num(),
+    "nan_to_num by others": lambda: torch.nan_to_num(BAD, nan=2.0, posinf=9.0, neginf=-9.0),
+    "floor division": lambda: WHOLE // 3,
+    "floor division by a tensor": lambda: WHOLE // torch.tensor(3),
+    "div": lambda: torch.div(WHOLE, 4, rounding_mode="floor"),
+    "div of fractions": lambda: torch.div(X, 2),
+    "divide": lambda: torch.divide(X, 2),
+    "subtract": lambda: torch.subtract(X, 2),
+    "argmax": lambda: (WHOLE > 3).int().argmax(1),
+    "argmax of columns": lambda: WHOLE.argmax(dim=0, keepdim=True),
+    "argmax of all": lambda: torch.argmax(WHOLE),
+    "isin": lambda: torch.isin(WHOLE, torch.tensor([1, 4])),
+    "logit": lambda: torch.special.logit(X.sigmoid(), eps=1e-5),
+    "cummax": lambda: torch.cummax(WHOLE, dim=1)[0],
+    "cummax, where": lambda: torch.cummax(WHOLE, dim=1)[1],
+    "cummin": lambda: torch.cummin(WHOLE, 0)[0],
+    "mse_loss": lambda: functional.mse_loss(X, BAD.nan_to_num(0.0, 1.0, 1.0)),
+    "unfold": lambda: X.unfold(-1, 3, 2),
+    "set by a mask": lambda: _set(WHOLE > 3, -1.0),
+    "set rows by a mask": lambda: _set(WHOLE[:, 0] > 0, X[0]),
+    "set by a mask, one by one": lambda: _set(WHOLE > 3, X[WHOLE > 3] + 1),
+    "set places": lambda: _set((slice(None), [1, -2]), -1.0),
+    "set places by a mask of them": lambda: _set((slice(None), [True, *[False] * 6]), -1.0),
+    "set places in two rows": lambda: _set((slice(None), torch.tensor([[1], [4]])), -1.0),
+    "set one column": lambda: _set((slice(None), 2), X[:, 0]),
+    "attention of one head": lambda: functional.scaled_dot_product_attention(*[X[None, None]] * 3, scale=0.3),
+    "causal attention of one head": lambda: functional.scaled_dot_product_attention(
+        *[X[None, None]] * 3, is_causal=True
+    ),
+    "attention": lambda: functional.scaled_dot_product_attention(
+        X[None], X[None], X[None], (WHOLE[None, :, :3] > -9)
+    ),
+}
+
+
+def test_replaced_operators_give_the_same_and_are_restored() -> None:
+    before = torch.sum, torch.Tensor.__floordiv__, functional.avg_pool2d, "argmax" in vars(torch.Tensor)
+    for name, call in CALLS.items():
+        want = call()
+        with convertible_operators():
+            assert torch.sum is not before[0]
+            got = call()
+        assert got.dtype == want.dtype, name
+        assert got.shape == want.shape, name
+        assert torch.allclose(got.double(), want.double(), atol=1e-6), name
+    assert before == (
+        torch.sum,
+        torch.Tensor.__floordiv__,
+        functional.avg_pool2d,
+        "argmax" in vars(torch.Tensor),
+    )
+    mask = torch.zeros(1, 3, 3, dtype=torch.bool)
+    with convertible_operators():
+        out = functional.scaled_dot_product_attention(X[None], X[None], X[None], mask)
+    assert torch.isfinite(out).all(), "a row that attends to nothing"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_a_trace_holds_nothing_that_follows_from_constants() -> None:
+    sizes, numbers = torch.tensor([[2, 2], [2, 2]]), torch.tensor([1.0, 2.0])
+
+    class Counts(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            with computed_beforehand([sizes]):
+                found = torch.unique_consecutive(sizes.flatten())
+                assert isinstance(x.shape[0], int)
+                return x * found + len({x.shape[0]: 1}[x.shape[0]] * [1])
+
+    class Writes(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            with computed_beforehand([numbers]):
+                mine = numbers * 2
+                mine[0] = x
+                return mine + 1
+
+    traced = torch.jit.trace(Counts(), X)
+    assert "unique_consecutive" not in str(traced.graph)
+    assert torch.equal(traced(X), X * 2 + 1)
+    written = torch.jit.trace(Writes(), torch.tensor(5.0))
+    assert written(torch.tensor(7.0)).tolist() == [8.0, 5.0], "a constant that is written into belongs to the trace"

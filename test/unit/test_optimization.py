@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from optimised_models import CPU, Picture, Text, bert, picture, sample
+from optimized_modules import CPU, Picture, Text, bert, picture, sample
 
 from hardware.backends.factory import get_backend
 from hardware.errors import UsageError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from optimised_models import Text
+from optimized_modules import Text
 
 from hardware import known_answer
 from hardware.backends.base import ModelSubject, Unsupported
