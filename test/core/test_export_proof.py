@@ -12,9 +12,9 @@ from fake_exports import INPUTS, Runs
 
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.evidence.record import Stage
-from hardware.export import Exported
+from hardware.export import Exported, verify_export
 from hardware.export.routes import export_failure, opened
-from hardware.export.verify_export import Proof
+from hardware.export.verify_export import Proof, follows_length, keep_passes, was_of
 
 OTHER = {"x": np.ones((4, 14), np.float32)}
 VALUES = {"x": INPUTS["x"][::-1] + 1}
@@ -126,3 +126,70 @@ def test_an_exporters_reason_names_operators_that_it_cannot_convert_and_is_cut(t
     with pytest.raises(Unsupported, match=r"the way export can't be opened: AttributeError.*pad_token_id") as caught:
         opened(opener, Exported(folder=tmp_path, method="way"))
     assert (caught.value.error_type, caught.value.stage) == ("export_failed", Stage.CONVERT)
+
+
+@pytest.fixture
+def torch_gives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], Any]], None]:
+    """Let torch give these outputs for inputs, and decode nothing."""
+
+    def install(compute: Callable[[Any], Any]) -> None:
+        monkeypatch.setattr(verify_export, "torch_outputs", lambda subject, inputs: compute(inputs))
+        monkeypatch.setattr(verify_export, "decoded_by_torch", lambda subject, inputs: (None, ""))
+
+    return install
+
+
+def test_other_inputs_have_another_batch_and_length_no_padding_and_other_values(torch_gives: Any) -> None:
+    subject = ModelSubject(model=None, task="none", identity="0")
+    mask = np.array([[1] * 6, [1] * 4 + [0] * 2])
+    image = np.linspace(0, 1, 24, dtype=np.float32).reshape(2, 3, 4)
+    text = {"input_ids": np.arange(12).reshape(2, 6), "attention_mask": mask, "pixel_values": image}
+
+    def shapes_of(accepts: Callable[[int], bool], example: Any = text) -> Any:
+        def compute(inputs: Any) -> Any:
+            if not accepts(inputs["input_ids"].shape[1]):
+                raise ValueError("another length")
+            return {"out": inputs["input_ids"].astype(float)}
+
+        torch_gives(compute)
+        return Proof.of(subject, example, "any", decodes=False)
+
+    other = shapes_of(lambda length: True).other
+    assert other is not None
+    inputs, outputs = other
+    assert {name: one.shape for name, one in inputs.items()} == {
+        "input_ids": (4, 4),
+        "attention_mask": (4, 4),
+        "pixel_values": (4, 3, 4),
+    }
+    assert inputs["attention_mask"].tolist() == [[1] * 4, [1, 1, 0, 0], [1] * 4, [1] * 4]
+    assert np.array_equal(outputs["out"], inputs["input_ids"])
+    longer = shapes_of(lambda length: length >= 6).other
+    assert longer is not None
+    assert longer[0]["input_ids"].tolist()[0] == [0, 1, 2, 3, 4, 5, 5, 5]
+    held = shapes_of(lambda length: length == 6)
+    assert held.other is None
+    assert held.values is not None
+    values = held.values[0]
+    assert np.array_equal(values["input_ids"], text["input_ids"][::-1])
+    assert np.array_equal(values["attention_mask"], mask[::-1])
+    np.testing.assert_allclose(values["pixel_values"], image[::-1] * 0.9, rtol=1e-6)
+    alone = {"input_ids": np.ones((1, 6), np.int64)}
+    assert shapes_of(lambda length: length == 6, alone).values is None, "no other values can be made"
+    assert [follows_length(one) for one in (mask, np.ones((2, 3, 4)), np.ones((2, 3, 4), int))] == [True, False, True]
+
+
+def test_an_export_is_of_the_module_that_gives_the_same_as_it_did(torch_gives: Any, tmp_path: Path) -> None:
+    held = proof()
+    keep_passes(tmp_path, held)
+    decoded = held.decoded
+    for factor, kept, right in ((2.0, decoded, True), (5.0, decoded, False), (2.0, None, False)):
+        torch_gives(lambda inputs, factor=factor: {"out": factor * inputs["x"]})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(verify_export, "decoded_by_torch", lambda *_, kept=kept: (kept, ""))
+            assert was_of(tmp_path, held.subject) is right
+    torch_gives(lambda inputs: doubled(inputs)[1] if len(inputs["x"]) == 2 else {"out": inputs["x"]})
+    (tmp_path / "decoded.npz").unlink()
+    assert not was_of(tmp_path, held.subject), "other numbers for other shapes"
+    torch_gives(lambda inputs: doubled(inputs)[1])
+    assert was_of(tmp_path, held.subject), "an export that doesn't decode isn't compared in decoding"

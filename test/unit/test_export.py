@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from fake_exports import INPUTS, Runs
@@ -159,15 +158,3 @@ def test_a_static_model_is_traced_anew_without_asking_the_exporter_again(ways: A
     ways("not again")
     made = export_openvino(subject(generates="causal"), INPUTS, lambda made: Runs(2), traced_anew=True)
     assert (made.method, made.why_not_exporter, made.decodes) == ("convert_model", "", False)
-
-
-def test_an_export_is_compared_in_inputs_without_padding_too() -> None:
-    class Sum(torch.nn.Module):
-        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            return {"out": (input_ids * attention_mask).float().cumsum(-1)}
-
-    example = {"input_ids": np.ones((2, 6), np.int64), "attention_mask": np.tril(np.ones((2, 6), np.int64))}
-    other = verify_export.Proof.of(subject(model=Sum()), example, "any", decodes=False).other
-    assert other is not None
-    assert (other[0]["attention_mask"][:2] == 0).any()
-    assert (other[0]["attention_mask"][2:] == 1).all()
