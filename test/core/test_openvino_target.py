@@ -53,6 +53,18 @@ def test_a_device_is_available_if_the_runtime_sees_it() -> None:
         backend: Any = get_backend(f"openvino:{choice}")
         assert (backend.unavailable(), backend.device) == ("", device), "a choice between all devices"
         assert backend.is_asked_device("GPU.1")
+    for target, used, asked in (
+        ("openvino", "CPU", True),
+        ("openvino:NPU", "(NPU)", True),
+        ("openvino:GPU", "GPU.0", True),
+        ("openvino:GPU.1", "GPU.1", True),
+        ("openvino:GPU.1", "GPU.0", False),
+        ("openvino:NPU", "CPU", False),
+    ):
+        backend = get_backend(target)
+        assert backend.is_asked_device(used) is asked, (target, used)
+    counts = {"openvino": 1, "openvino:GPU": 2, "openvino:NPU": 0}
+    assert {name: get_backend(name).device_count for name in counts} == counts
 
 
 @pytest.mark.usefixtures("core")
@@ -120,7 +132,8 @@ def test_the_exporter_gets_a_copy_of_the_model_with_what_loading_needs(monkeypat
     given = Doubled()
     made = optimum_exporter.with_exporter(subject(given), {}, tmp_path)
     ((model, folder, task),) = asked
-    assert (made.folder, folder, task) == (tmp_path, tmp_path, "none")
+    assert (made.folder, made.decodes, folder, task) == (tmp_path, False, tmp_path, "none")
+    assert optimum_exporter.with_exporter(subject(given, generates="causal"), {}, tmp_path).decodes
     assert (model.config.architectures, model.config.pad_token_id) == (["Doubled"], 7)
     assert model.weight is given.weight, "the very same weights"
     assert not hasattr(given.config, "architectures"), "what an exporter changes is the copy's"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import backend_class, get_backend
 from hardware.errors import BackendUnavailable
 from hardware.evidence.record import Stage
-from hardware.workers import Browser, Environment, WorkerDied, WorkerError, WorkerTimeout
+from hardware.workers import Browser, Environment, WorkerDied, WorkerError, WorkerTimeout, onnx_worker
 
 ADAPTER = {"vendor": "nvidia", "architecture": "ampere", "device": "", "description": "", "fallback": False}
 DESCRIBED: dict[str, dict[str, Any]] = {
@@ -219,3 +220,58 @@ def test_a_target_is_expected_where_its_runtime_is_installed() -> None:
         assert (status(name, {}).expected, status(name, {}, torch="2.13").expected) == (False, True)
     assert status("mps", {}, torch="2.13").reason == "needs macOS; this is Linux"
     assert status("mps", {}, torch="2.13", system="Darwin").expected
+
+
+def test_the_script_for_onnx_files_opens_a_session_once_and_writes_its_results(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened: list[dict[str, Any]] = []
+
+    class Session:
+        def __init__(self, model: str, options: Any, **facts: Any) -> None:
+            self.providers = facts["providers"] or ["QNNExecutionProvider"]
+            opened.append({"model": model, "options": vars(options), **facts})
+
+        def get_providers(self) -> list[str]:
+            return ["CPUExecutionProvider"] if "Lost" in self.providers[0] else self.providers
+
+        def get_inputs(self) -> list[Any]:
+            return [SimpleNamespace(name="x")]
+
+        def get_outputs(self) -> list[Any]:
+            return [SimpleNamespace(name="y")]
+
+        def run(self, names: list[str], given: dict[str, Any]) -> list[Any]:
+            return [2 * given["x"]]
+
+        def end_profiling(self) -> str:
+            event = {"cat": "Node", "name": "n_kernel_time", "args": {"provider": "Own", "op_name": "Mul"}}
+            file = tmp_path / "profile" / "p.json"
+            file.parent.mkdir()
+            file.write_text(json.dumps([event]), encoding="utf-8")
+            return str(file)
+
+    runtime = SimpleNamespace(
+        **{"__version__": "1.31", "InferenceSession": Session, "SessionOptions": SimpleNamespace},
+        GraphOptimizationLevel=SimpleNamespace(ORT_DISABLE_ALL=0),
+        get_available_providers=lambda: ["OwnExecutionProvider"],
+    )
+    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
+    for name in ("_sessions", "_placed"):
+        monkeypatch.setattr(onnx_worker, name, {})
+    assert onnx_worker.describe(provider="OwnExecutionProvider") == {"onnxruntime": "1.31", "reason": ""}
+    assert onnx_worker.describe(provider="Other")["reason"] == "this onnxruntime has no Other"
+    np.savez(tmp_path / "inputs.npz", x=np.arange(3.0), more=np.ones(1))
+    files = {name: str(tmp_path / f"{name}.npz") for name in ("inputs", "outputs")}
+    settings = {"provider": "OwnExecutionProvider", "optimisation": "ORT_DISABLE_ALL"}
+    for _ in range(2):
+        proof = onnx_worker.run(model="m", settings=settings, execution=str(tmp_path / "e.json"), **files)
+        with np.load(files["outputs"]) as outputs:
+            assert outputs["y"].tolist() == [0.0, 2.0, 4.0]
+        assert proof["placed"]["providers"] == {"Own": {"stated": 1, "all": False, "listed": [["Mul", "n"]]}}
+        assert json.loads((tmp_path / "e.json").read_text(encoding="utf-8")) == proof
+    (session,) = opened
+    assert (session["providers"], session["enable_fallback"]) == (["OwnExecutionProvider"], 0)
+    assert (session["options"]["graph_optimization_level"], session["options"]["enable_profiling"]) == (0, True)
+    with pytest.raises(RuntimeError, match="the session has CPUExecutionProvider alone"):
+        onnx_worker.run(model="m", settings={**settings, "provider": "Lost"}, execution="", **files)
