@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CPUBackend(TorchBackend):
-    """Always there. Half precisions compute in their own dtype, without autocast."""
+    """The host, which is always available. Half precisions compute in their own dtype, without autocast."""
 
     BACKEND_NAME = "cpu"
     DEVICE_TYPE = "cpu"
@@ -46,10 +46,10 @@ class CPUBackend(TorchBackend):
         return 1
 
     def empty_cache(self) -> None:
-        """The host's memory has no cache of torch's."""
+        """Do nothing: torch caches no host memory."""
 
     def synchronize(self) -> None:
-        """The host computes before it goes on."""
+        """Do nothing: calls on the host are synchronous."""
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         from ..inventory.system.main_memory import read_memory

@@ -16,11 +16,11 @@ _FP8_SINCE = (8, 9)
 """Compute capabilities. Source: CUDA C++ Programming Guide, "Arithmetic Instructions" and tensor core data types."""
 
 _WHEELS = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
-"""What torch computes products and convolutions with; pip replaces these wheels without torch."""
+"""Libraries of torch's products and convolutions; pip may replace these wheels without torch."""
 
 
 class NVIDIABackend(TorchBackend):
-    """float32 means float32: TF32 is used only when `tf32` was asked for."""
+    """NVIDIA GPUs. float32 means float32: TF32 is used only for the precision `tf32`."""
 
     BACKEND_NAME = "cuda"
     DEVICE_TYPE = "cuda"

@@ -24,11 +24,11 @@ _FACTS = {
     "memory": "GPU_DEVICE_TOTAL_MEM_SIZE",
     "driver": "NPU_DRIVER_VERSION",
 }
-"""What a device tells of itself, by OpenVINO's own names of properties; each plug-in has some of them."""
+"""Facts that a device reports, by OpenVINO's property; each plugin has some of them."""
 
 
 class OpenVINOBackend(BaseBackend):
-    """OpenVINO's CPU plug-in unless a variant names a device. Precision hints are set and read back."""
+    """OpenVINO's CPU plugin unless a variant names a device. Precision hints are set and read back."""
 
     BACKEND_NAME = "openvino"
     WATCHED_GRAPH = "ir"
@@ -46,7 +46,7 @@ class OpenVINOBackend(BaseBackend):
     PRECISIONS = ("float32", "bfloat16", "float16", "int8")
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"int8": "float32"}
     VARIANTS = ("CPU", "GPU", "NPU", *CHOICES)
-    DEADLINE_S = 600.0  # a model is exported, proven and compiled, for prompts and for tokens
+    DEADLINE_S = 600.0  # in seconds: a model is exported, verified and compiled, for prompts and for tokens
 
     @classmethod
     def expected(cls, inventory: HardwareInfo) -> TargetStatus:
@@ -74,7 +74,7 @@ class OpenVINOBackend(BaseBackend):
 
     @classmethod
     def is_shared(cls, target: Target) -> bool:
-        """The host's processor is; a GPU or NPU isn't."""
+        """Return True for the host's processor only; a GPU or NPU isn't shared."""
         return target.variant in ("", "CPU")
 
     def is_asked_device(self, name: str) -> bool:
@@ -111,13 +111,15 @@ class OpenVINOBackend(BaseBackend):
             return self.device_info(self.device, f"{self.device}, {str(full).strip()}", device_id=device_id)
         name = self.device if device_id == self.device_id else f"{self.target.variant}.{device_id}"
         core = openvino.Core()
-        told = set(core.get_property(name, "SUPPORTED_PROPERTIES"))
-        facts: dict[str, Any] = {k: core.get_property(name, asked) for k, asked in _FACTS.items() if asked in told}
+        supported = set(core.get_property(name, "SUPPORTED_PROPERTIES"))
+        facts: dict[str, Any] = {
+            k: core.get_property(name, asked) for k, asked in _FACTS.items() if asked in supported
+        }
         capable = facts.pop("capabilities", [])
-        if name not in CHOICES:  # whoever chooses has no arithmetic
+        if name not in CHOICES:  # a choice between devices has no arithmetic of its own
             facts["bf16"] = "BF16" in capable
         if "driver" in facts:
-            facts["driver"] = str(facts["driver"])  # of an NPU a number
+            facts["driver"] = str(facts["driver"])  # a number for an NPU
         return self.device_info(
             name,
             str(core.get_property(name, "FULL_DEVICE_NAME")).strip(),

@@ -93,8 +93,9 @@ def read_raw(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> No
     """
     columns = ", ".join(f"'{name}': '{kind}'" for name, kind in COLUMNS.items())
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE scanned AS SELECT * FROM read_json(?, format='newline_delimited', "
-        f"ignore_errors=true, filename='path', maximum_object_size={LONGEST_LINE}, columns={{{columns}}})",
+        "CREATE OR REPLACE TEMP TABLE scanned AS SELECT * FROM read_json(?, format='newline_delimited', "
+        "hive_partitioning=false, ignore_errors=true, filename='path', "
+        f"maximum_object_size={LONGEST_LINE}, columns={{{columns}}})",
         [[str(path) for path in paths]],
     )
     connection.execute(

@@ -190,7 +190,8 @@ def _write_batch(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], f
     lines."""
     sizes = "".join(f"{path.name} {path.stat().st_size}\n" for path in paths)
     shape = ", ".join(f"raw.{name}" for name in COLUMNS)
-    objects = f"read_json_objects(?, format='newline_delimited', filename='path', maximum_object_size={LONGEST_LINE})"
+    options = f"filename='path', hive_partitioning=false, maximum_object_size={LONGEST_LINE}"
+    objects = f"read_json_objects(?, format='newline_delimited', {options})"
     connection.execute(
         f"CREATE TEMP TABLE texts AS SELECT path AS text_path, json AS line FROM {objects}",
         [[str(path) for path in paths]],

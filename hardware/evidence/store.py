@@ -319,7 +319,7 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
         connection.execute("SET enable_external_access=false")
         connection.execute(
             f"CREATE VIEW lines AS SELECT * FROM read_json({files}, format='newline_delimited', ignore_errors=true, "
-            f"maximum_object_size={LONGEST_LINE}, columns={{{columns}}})"
+            f"hive_partitioning=false, maximum_object_size={LONGEST_LINE}, columns={{{columns}}})"
         )
         rows: list[tuple[Any, ...]] = connection.execute(sql, list(parameters)).fetchall()
         return rows

@@ -1,1 +1,1 @@
-"""What exporters, backends and checks share of a model: its types, tensors by name, calls and decoding."""
+"""What exporters, backends and checks share about a model: types, named tensors, calls and decoding."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from hardware.evidence.record import CheckLine, Line, Outcome, PlannedCell, RunLine, to_dict
 
 BERT = "bert/fill-mask/cpu/float32"
+GPT2 = "gpt2/text-generation/cpu/float32"
 MEASURED = {
     "actual_dtype": "float32",
     "max_rel_error": 1e-6,
