@@ -21,7 +21,7 @@ TARGETS: Registry[type[BaseBackend]] = Registry(
     package=__package__,
     kind=BaseBackend,
     noun="backend",
-    besides=frozenset({"base", "factory", "settings"}),
+    besides=frozenset({"base", "factory", "device_info"}),
 )
 
 
