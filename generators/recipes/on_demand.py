@@ -82,11 +82,11 @@ def check_checkpoint(folder: Path | str) -> tuple[str, ...]:
 
 
 def memory_in_child(name: str, task: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model type, or the folder with a config.json, takes of memory: see `memory.asked.memory_of`.
+    """What a model type, or the folder with a config.json, takes of memory: see `memory.memory_request.memory_of`.
 
     Raises as `derive_given` does.
     """
-    found: dict[str, Any] = _ask("memory.asked.memory_of", name, task, request)
+    found: dict[str, Any] = _ask("memory.memory_request.memory_of", name, task, request)
     return found
 
 
