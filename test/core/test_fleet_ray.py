@@ -12,7 +12,7 @@ import pytest
 from recorded_machines import machine
 
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.store import read_folder

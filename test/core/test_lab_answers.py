@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from recorded_machines import machine
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import CheckLine, EndLine, Outcome, RunLine, to_dict
 from hardware.evidence.store import read_folder

@@ -17,7 +17,7 @@ from generators.models.recipe_store import load_recipe
 from generators.options import Options
 from hardware.cell import Cell, model_of_weights
 from hardware.command_line import INTERRUPTED
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.errors import BackendUnavailable, NothingMatched
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_folder
