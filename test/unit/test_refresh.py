@@ -1,4 +1,4 @@
-"""What a refresh takes up: expired cells and no others, by a name that is known, in the time that they took."""
+"""`--refresh`: expired cells and no others are planned, with their durations, and run again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from recorded_machines import machine
 
 from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Reason
@@ -44,18 +45,9 @@ SCHEMA = Path(__file__).parents[2] / "reports" / "schemas" / "refresh.json"
 
 @pytest.fixture(scope="module")
 def here() -> HardwareInfo:
-    """This machine without its accelerators."""
-    return replace(detect(), accelerators=(), vendors=(), torch=TorchBuild(version="2.13.0+cpu"))
-
-
-@pytest.fixture(autouse=True)
-def no_recipes_of_this_machine(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path / "cache"))
-
-
-def _digest(cell_id: str) -> str | None:
-    recipe = load_recipe(Cell.parse(cell_id).model)
-    return recipe.digest if recipe else None
+    """A machine without accelerators."""
+    found = detect(machine("machines/xeon-two-sockets"))
+    return replace(found, accelerators=(), vendors=(), torch=TorchBuild(version="2.13.0+cpu"))
 
 
 class Folder:
@@ -83,7 +75,7 @@ class Folder:
                 suite="s.py",
                 suite_hash="h",
                 subject=subject,
-                recipe=_digest(id_) if subject == "tiny" else None,
+                recipe=recipe.digest if subject == "tiny" and (recipe := load_recipe(id_.split("/")[0])) else None,
             )
             for id_ in cells
         ]
@@ -175,30 +167,19 @@ def test_what_expired_is_planned_and_what_holds_is_not(folder):
     assert (suite.cell.id, str(suite.device), suite.required) == (GPT2, "cpu", False)
 
 
-@pytest.mark.parametrize(
-    ("options", "kept"),
-    [
-        ({"models": ("gpt2",)}, [GPT2]),
-        ({"models": ("-",)}, [GPT2]),
+def test_options_choose_as_they_do_in_a_run(folder):
+    folder.write("r1", BERT, GPT2, VIT, ON_CUDA, versions=OLD)
+    for options, kept in (
+        ({"models": ("-", "vit")}, [GPT2, VIT]),
         ({"architectures": ("vision",)}, [VIT]),
         ({"tasks": ("fill-mask",)}, [BERT, ON_CUDA]),
-        ({"devices": ("cuda",)}, [ON_CUDA]),
         ({"devices": ("auto",), "skip": ("*/cpu/*",)}, [ON_CUDA]),
         ({"precisions": ("float32",), "select": ("vit/*",)}, [VIT]),
-    ],
-)
-def test_options_choose_as_they_do_in_a_run(folder, options, kept):
-    folder.write("r1", BERT, GPT2, VIT, ON_CUDA, versions=OLD)
-    assert ids(folder.plan(**options)) == kept
-
-
-@pytest.mark.parametrize(
-    "options", [{"models": ("t5",)}, {"devices": ("mps",)}, {"precisions": ("int8",)}, {"select": ("t5/*",)}]
-)
-def test_what_was_never_measured_cannot_be_measured_again(folder, options):
-    folder.write("r1", BERT, versions=OLD)
-    with pytest.raises(NothingMatched):
-        folder.plan(**options)
+    ):
+        assert ids(folder.plan(**options)) == kept, options
+    for options in ({"models": ("t5",)}, {"devices": ("mps",)}, {"precisions": ("int8",)}, {"select": ("t5/*",)}):
+        with pytest.raises(NothingMatched):  # never measured, so that it can't be measured again
+            folder.plan(**options)
 
 
 def test_a_refresh_that_was_cut_off_leaves_the_rest_expired(folder):
@@ -219,55 +200,42 @@ def test_what_was_measured_again_here_without_an_answer_is_not_tried_for_ever(fo
 # What can't run here
 
 
-def test_a_target_that_is_not_here_is_left_with_the_reason(folder):
-    folder.write("r1", ON_CUDA, "bert/fill-mask/mychip/float32", versions=OLD)
-    left = folder.left()
-    assert left[ON_CUDA].startswith("cuda isn't here: torch 2.13.0+cpu is built for cpu")
-    assert left["bert/fill-mask/mychip/float32"] == "no backend for mychip is installed"
-
-
-def test_a_type_that_no_library_has_any_more_is_left(folder):
-    folder.write("r1", "bort/fill-mask/cpu/float32", versions=OLD)
-    assert "no installed library has the model type bort" in next(iter(folder.left().values()))
+def test_a_cell_that_cannot_run_here_is_left_with_the_reason(folder):
+    own_code = "shutil-rmtree/module-forward/cpu/float32"
+    generate = "python run_test_generation.py"
+    folder.write("r1", ON_CUDA, "bert/fill-mask/mychip/float32", "bort/fill-mask/cpu/float32", versions=OLD)
+    for run_id, cell, subject, command in (
+        ("r2", "mine/fill-mask/cpu/float32", "checkpoint", f"{generate} --config hwcompat.toml --run"),
+        ("r3", "other/fill-mask/cpu/float32", "checkpoint", "python -m pytest suites"),
+        ("r4", own_code, "config", f"{generate} --model shutil:rmtree --run"),
+    ):
+        folder.write(run_id, cell, versions=OLD, subject=subject, command=command)
+    left = {cell.split("/")[0] if "/cpu/" in cell else cell.split("/")[2]: why for cell, why in folder.left().items()}
+    assert left.keys() == {"cuda", "mychip", "bort", "mine", "other", "shutil-rmtree"}
+    assert left["cuda"].startswith("cuda isn't here: torch 2.13.0+cpu is built for cpu")
+    assert left["mychip"] == "no backend for mychip is installed"
+    assert "no installed library has the model type bort" in left["bort"]
+    assert "project file, which --config names" in left["mine"]
+    assert "the command of its run doesn't name it: python -m pytest suites" in left["other"]
+    assert "isn't run on the word of a file of evidence" in left["shutil-rmtree"]
+    assert not folder.plan(models=("shutil:rmtree",)).left
 
 
 def test_a_checkpoint_is_found_by_the_command_of_its_run_or_by_a_name_given_now(folder, tmp_path):
-    lies = tmp_path / "my-checkpoint"
+    path = tmp_path / "my-checkpoint"
     cell = f"{model_of_weights('my-checkpoint', NO_BYTES)}/fill-mask/cpu/float32"
-    command = f"python run_test_generation.py --model={lies} --model bert --device cpu --run -- --model x"
+    command = f"python run_test_generation.py --model={path} --model bert --device cpu --run -- --model x"
     folder.write("r1", cell, versions=OLD, subject="checkpoint", command=command)
     assert "nothing like it lies here" in folder.left()[cell]
-    lies.mkdir()
-    (lies / "config.json").write_text('{"model_type": "bert"}')
-    (lies / "model.safetensors").write_bytes(b"")
-    assert not folder.plan().left
+    path.mkdir()
+    (path / "config.json").write_text('{"model_type": "bert"}')
+    (path / "model.safetensors").write_bytes(b"")
     folder.write("r2", cell, versions=OLD, subject="checkpoint", command="python run_test_generation.py 'broken")
     assert not folder.plan().left  # an older run names it
-    elsewhere = lies.rename(tmp_path / "other")
+    (tmp_path / "moved").mkdir()
+    moved = path.rename(tmp_path / "moved" / "my-checkpoint")
     assert folder.plan().left
-    (elsewhere.parent / "moved").mkdir()
-    again = elsewhere.rename(tmp_path / "moved" / "my-checkpoint")
-    assert not folder.plan(models=(str(again),)).left
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("python run_test_generation.py --config hwcompat.toml --run", "project file, which --config names"),
-        ("python -m pytest suites", "the command of its run doesn't name it: python -m pytest suites"),
-    ],
-)
-def test_a_checkpoint_whose_place_is_not_known_is_left_with_the_reason(folder, command, said):
-    folder.write("r1", "mine/fill-mask/cpu/float32", versions=OLD, subject="checkpoint", command=command)
-    assert said in next(iter(folder.left().values()))
-
-
-def test_nobodys_code_runs_on_the_word_of_a_file_of_evidence(folder):
-    cell = "shutil-rmtree/module-forward/cpu/float32"
-    command = "python run_test_generation.py --model shutil:rmtree --run"
-    folder.write("r1", cell, versions=OLD, subject="config", command=command)
-    assert "isn't run on the word of a file of evidence" in folder.left()[cell]
-    assert not folder.plan(models=("shutil:rmtree",)).left
+    assert not folder.plan(models=(str(moved),)).left
 
 
 # The time
@@ -285,12 +253,13 @@ def test_the_time_is_that_of_the_checks_and_of_what_the_run_took_beside_them(fol
     one_by_one = 10 + sum(checks.values()) + 2 * beside
     assert folder.plan(jobs=1).total.seconds == one_by_one
     assert folder.plan(jobs=2).total.seconds == 10 + max(checks.values()) + beside
+    # This machine's times come before those of another.
+    folder.write("r2", BERT, versions=OLD, machine="elsewhere")
+    assert folder.plan(models=("bert",)).cells[0].duration.told_by == "r1"
 
 
 def test_a_device_of_its_own_runs_one_suite_at_a_time(folder):
-    cells = [
-        f"{model}/{task}/simulated/float32" for model, task in (("bert", "fill-mask"), ("gpt2", "text-generation"))
-    ]
+    cells = ("bert/fill-mask/simulated/float32", "gpt2/text-generation/simulated/float32")
     folder.write("r1", *cells, versions=OLD)
     assert folder.plan(jobs=2).total == replace(folder.plan(jobs=1).total, jobs=2)
 
@@ -306,12 +275,6 @@ def test_what_no_run_tells_is_unknown_and_is_not_in_the_sum(folder):
     assert (plan.total.unknown, len(plan.runnable)) == (0, 2)  # the overhead is that of another run
     folder.write("r3", VIT, versions=OLD, checks={VIT: 0})
     assert folder.plan().total.unknown == 1
-
-
-def test_this_machines_times_go_before_those_of_another(folder):
-    folder.write("r1", BERT, versions=OLD)
-    folder.write("r2", BERT, versions=OLD, machine="elsewhere")
-    assert folder.plan().cells[0].duration.told_by == "r1"
 
 
 def test_the_plan_as_data_and_as_a_table(folder):
@@ -358,24 +321,21 @@ def test_the_rest_is_measured_again_and_what_stays_is_said(folder, ran, capsys):
     assert ran == [BERT]
 
 
-def test_an_interrupted_run_says_nothing_of_what_was_refreshed(folder, ran, monkeypatch, capsys):
-    folder.write("r1", BERT, versions=OLD)
-    monkeypatch.setattr(run_command, "run_suites", lambda *_: INTERRUPTED)
-    assert refresh_command.refresh(folder.asked(), "command") == INTERRUPTED
-    assert "Refreshed" not in capsys.readouterr().out
-
-
-def test_nothing_expired_is_success_and_runs_nothing(folder, ran, capsys):
-    folder.write("r1", BERT)
-    assert refresh_command.refresh(folder.asked(), "command") == 0
-    assert "Nothing has expired: 1 measured cell(s) still hold." in capsys.readouterr().out
-    assert ran == []
-
-
 def test_a_model_that_was_named_and_stays_expired_is_no_success(folder, ran):
     folder.write("r1", BERT, ON_CUDA, versions=OLD)
     assert refresh_command.refresh(folder.asked(models=("bert",)), "command") == 1
     assert ran == [BERT]
+
+
+def test_nothing_expired_is_success_and_an_interruption_is_none(folder, ran, monkeypatch, capsys):
+    folder.write("r1", BERT)
+    assert refresh_command.refresh(folder.asked(), "command") == 0
+    assert "Nothing has expired: 1 measured cell(s) still hold." in capsys.readouterr().out
+    assert ran == []
+    folder.write("r2", GPT2, versions=OLD)
+    monkeypatch.setattr(run_command, "run_suites", lambda *_: INTERRUPTED)
+    assert refresh_command.refresh(folder.asked(), "command") == INTERRUPTED
+    assert "Refreshed" not in capsys.readouterr().out
 
 
 def test_where_nothing_can_run_that_is_an_error(folder, ran):

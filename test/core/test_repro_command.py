@@ -1,31 +1,27 @@
-"""`--repro`: which check is taken, what is refused before anything runs, and what an issue tells of this machine."""
+"""`--repro`: the check that is reproduced, refusals, the recorder, and the text of an issue."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from hardware.cell import Cell
-from hardware.errors import NothingMatched, OutputError, UsageError
+from hardware.errors import OutputError, UsageError
 from hardware.evidence.record import CheckLine, Outcome, RunLine
-from hardware.evidence.store import Evidence
 from hwcompat.plugins.triage import repro_command
 from hwcompat.plugins.triage.repro.captured_failure import CapturedFailure, Does, FailedStep, Shape, Way
 from hwcompat.plugins.triage.repro.failure_recorder import FailureRecorder, TriedStep
 from hwcompat.plugins.triage.repro.repro_script import Shown
-from hwcompat.plugins.triage.repro_command import failing_checks, make_repro, refuse
+from hwcompat.plugins.triage.repro_command import failing_checks, refuse
 from hwcompat.plugins.triage.repro_match import ReproMatch
 from hwcompat.plugins.triage.repro_text import issue_text, plain, story_of, title_of
 from reports.report_request import Request, refuse_together, with_options
 
-ROOT = Path(__file__).parents[2]
 CELL = Cell.parse("bert/fill-mask/cpu/float32")
 STEP = FailedStep(way=Way.TORCH, does=Does.FORWARD, device="cpu")
 
@@ -48,10 +44,8 @@ def line(check: str, outcome: Outcome, *, run: str = "a", at: str = "2026-01-01T
     )
 
 
-def asked(*arguments: str) -> Request:
+def request(*arguments: str) -> Request:
     found: list[Request] = []
-    import click
-
     command = click.command()(with_options(lambda **options: found.append(Request(**options))))
     assert CliRunner().invoke(command, arguments).exit_code == 0
     return found[0]
@@ -69,28 +63,24 @@ def test_the_latest_run_decides_and_the_most_telling_check_goes_first() -> None:
     assert failing_checks([]) == ()
 
 
-@pytest.mark.parametrize(
-    ("cell", "why"),
-    [
+def test_a_cell_without_a_script_is_refused_before_anything_runs() -> None:
+    for cell, why in (
         ("bert/fill-mask/simulated/float32", "no upstream"),
         ("bert/fill-mask/cpux/float32", "'cpu'"),
         ("bert/fill-mask/tpu/float32", "without our worker"),
         ("mine/module-forward/cpu/float32", "somebody's own"),
-    ],
-)
-def test_what_no_script_can_show_is_refused_before_anything_runs(cell: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        refuse(Cell.parse(cell))
+    ):
+        with pytest.raises(UsageError, match=why):
+            refuse(Cell.parse(cell))
+    with pytest.raises(UsageError, match="is not a cell"):
+        repro_command.report_repro(request("--repro", "bert"), "bert")
+    for other in (("--matrix",), ("--format", "json"), ("--check-model", "bert")):
+        with pytest.raises(UsageError, match="--repro is a document of its own"):
+            refuse_together(request("--repro", CELL.id, *other))
+    refuse_together(request("--repro", CELL.id))
 
 
-def test_a_cell_that_passes_has_no_failure_to_show(tmp_path: Path) -> None:
-    evidence = Evidence(runs=(), checks=(line("builds", Outcome.PASSED),), ends=(), broken=())
-    with pytest.raises(NothingMatched, match="no check"):
-        make_repro(CELL, evidence, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_of_somebody_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(OutputError, match="in the way"):
         repro_command._empty(tmp_path)
@@ -98,18 +88,6 @@ def test_a_folder_of_somebody_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").rename(tmp_path / "inputs.npz")  # as of a command that was cut off
     repro_command._empty(tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("other", [("--matrix",), ("--format", "json"), ("--check-model", "bert")])
-def test_it_is_asked_for_alone(other: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="--repro is a document of its own"):
-        refuse_together(asked("--repro", CELL.id, *other))
-    refuse_together(asked("--repro", CELL.id))
-
-
-def test_what_is_no_cell_is_said_so() -> None:
-    with pytest.raises(UsageError, match="is not a cell"):
-        repro_command.report_repro(asked("--repro", "bert"), "bert")
 
 
 def test_an_issue_names_no_folder_and_no_person_and_nothing_becomes_markup() -> None:
@@ -152,21 +130,16 @@ def test_an_issue_names_no_folder_and_no_person_and_nothing_becomes_markup() -> 
     assert "onnx 1.0" not in text, "what the script doesn't need"
     assert "qualcomm_driver 7" in text
     assert "model.onnx failed" in text, "what happened stays"
-
-
-def test_a_link_is_no_folder() -> None:
-    assert plain("see https://docs.openvino.ai/2026/a.html") == "see https://docs.openvino.ai/2026/a.html"
-
-
-def test_an_issue_says_where_the_script_shows_something_else() -> None:
+    link = "see https://docs.openvino.ai/2026/a.html"
+    assert plain(link) == link
     captured = CapturedFailure(check="backward", shape=Shape.NUMBERS, step=STEP, error=1.0, tolerance=1e-5)
-    shown = Shown(code=0, seconds=1.0, printed="")
     judged = ReproMatch(same=False, why="the script does not fail")
+    shown = Shown(code=0, seconds=1.0, printed="")
     text = issue_text(captured, shown, judged, title="t", story=("s",), script="", run=None)
     assert "does not show what the check" in text
 
 
-def test_operators_that_are_left_to_the_host_are_named() -> None:
+def test_operators_on_the_host_are_named() -> None:
     captured = CapturedFailure(
         check="matches_reference",
         shape=Shape.RAISED,
@@ -238,43 +211,18 @@ recorder.ended(AssertionError())
 """
 
 
-def test_what_a_suite_compares_is_heard(tmp_path: Path) -> None:
-    """In a process of its own, since what is watched stays so: also whether everything that is watched is there."""
-    done = subprocess.run(
-        [sys.executable, "-c", _WATCHED, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert not done.stderr
-    found = CapturedFailure.read(tmp_path)
-    assert (found.shape, found.stage, found.check) == (Shape.NUMBERS, "compare", "matches_reference")
-    assert found.error is not None
-    assert found.error > 1
-
-
-@pytest.mark.parametrize("same", [True, False])
-def test_the_folder_is_named_with_what_its_script_showed(tmp_path, monkeypatch, capsys, same):
+def test_the_command_prints_the_folder_and_what_its_script_showed(tmp_path, monkeypatch, capsys):
     captured = CapturedFailure(check="backward", shape=Shape.NUMBERS)
     monkeypatch.setattr(repro_command, "_evidence", lambda request: None)
-    monkeypatch.setattr(repro_command, "make_repro", lambda *_: (captured, ReproMatch(same=same, why="its reason")))
-    assert repro_command.report_repro(asked("--output-dir", str(tmp_path)), CELL.id) == (0 if same else 1)
     made = tmp_path / CELL.slug
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == f"{CELL.id}, backward: {'' if same else 'NOT '}reproduced the same way"
-    assert said[1:3] == ["  its reason", f"  {made / 'repro.py'}"]
-    assert said[3] == f"  {made / 'README.md'}{'' if same else ', which says so'}"
-
-
-def test_what_is_run_again_is_said_before_it_runs(tmp_path, monkeypatch, capsys):
-    class Reached(Exception):
-        """The suite would run now."""
-
-    def stop(*_, **__):
-        raise Reached
-
-    monkeypatch.setattr(repro_command, "_planned", lambda *_: SimpleNamespace(text="def test_builds(case): ..."))
-    monkeypatch.setattr(repro_command, "model_source", lambda text: SimpleNamespace(checkpoint=False))
-    monkeypatch.setattr(repro_command, "capture", stop)
-    failed = Evidence(runs=(), checks=(line("backward", Outcome.FAILED),), ends=(), broken=())
-    for evidence, what in ((failed, "backward"), (None, "the suite")):
-        with pytest.raises(Reached):
-            make_repro(CELL, evidence, tmp_path / "made")
-        assert f"running {what} of {CELL.id} again" in capsys.readouterr().err.replace("\n", " ")
+    for same in (True, False):
+        found = ReproMatch(same=same, why="its reason")
+        monkeypatch.setattr(repro_command, "make_repro", lambda *_, found=found: (captured, found))
+        code = repro_command.report_repro(request("--output-dir", str(tmp_path)), CELL.id)
+        assert code == (0 if same else 1)
+        assert capsys.readouterr().out.splitlines() == [
+            f"{CELL.id}, backward: {'' if same else 'NOT '}reproduced the same way",
+            "  its reason",
+            f"  {made / 'repro.py'}",
+            f"  {made / 'README.md'}{'' if same else ', which says so'}",
+        ]

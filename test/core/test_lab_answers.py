@@ -1,25 +1,29 @@
-"""What a lab machine says is of the right kinds or refused; its evidence is taken in by the rules of every merge."""
+"""Lab machines: names of hosts, answers of the right types, and merged evidence."""
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
+import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_machines import machine
 
 from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import CheckLine, EndLine, Outcome, RunLine, to_dict
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import now
-from hardware.machine import LiveMachine
 from hardware.recording import MachineRecorder
 from hardware.testing.progress import Progress
 from hardware.testing.suite_file import SuiteFile, read_suite
+from hwcompat.plugins.fleet import lab_line
 from hwcompat.plugins.fleet.lab_answers import (
     NEEDED_PACKAGES,
     is_dead,
@@ -29,6 +33,7 @@ from hwcompat.plugins.fleet.lab_answers import (
     refuse_unready,
 )
 from hwcompat.plugins.fleet.lab_evidence import opened_evidence
+from hwcompat.plugins.fleet.lab_line import DEFAULT_FOLDER, LabHost
 from hwcompat.plugins.fleet.lab_run import _replayed
 
 RUN = "20261121T120000Z-abcdef"
@@ -49,15 +54,12 @@ def refusal(**changes: Any) -> str:
     return str(error.value)
 
 
-def test_a_machine_that_has_all_is_ready():
+def test_a_machine_is_ready_or_all_that_is_missing_is_listed():
     there = read_greeting("lab", GREETING)
     assert there == GREETING
     refuse_unready("lab", there, runs=True)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+    refuse_unready("lab", read_greeting("lab", {**GREETING, "packages": {}}), runs=False)
+    for changes, reason in (
         ({"python": "3.10.9"}, "is Python 3.10.9, and suites need 3.11 (--host-python names another)"),
         ({"python": "strange"}, "is Python strange"),
         ({"system": "Windows"}, "a machine with Windows"),
@@ -68,37 +70,25 @@ def test_a_machine_that_has_all_is_ready():
         ({"writable": False}, "/home/u/lab can't be written (--host lab:FOLDER names another)"),
         ({"free_bytes": 1 << 20}, "1 MiB are free for /home/u/lab, and it takes 256 MiB"),
         ({"no_folders": ["w\x1b[2J"]}, r"there is no folder w\x1b[2J (--host-checkpoint)"),
-    ],
-)
-def test_what_is_missing_is_said(changes: dict[str, Any], said: str):
-    assert said in refusal(**changes)
-
-
-def test_all_that_is_missing_is_said_at_once():
+    ):
+        assert reason in refusal(**changes)
     assert refusal(python="3.9", writable=False, packages={}).count(";") == 2
 
 
-def test_an_inventory_needs_no_packages():
-    there = read_greeting("lab", {**GREETING, "packages": {}})
-    assert there["packages"] == {}
-    refuse_unready("lab", there, runs=False)
+def test_a_greeting_of_other_types_is_refused():
+    for key, known in GREETING.items():
+        for value in (None, [], {"a": []}, 1.5, "x", True):
+            answer = {**GREETING, key: value}
+            same = isinstance(value, type(known)) and isinstance(value, bool) == isinstance(known, bool)
+            if same and key != "state":
+                assert read_greeting("lab", answer) == answer
+            else:
+                with pytest.raises(BrokenInput, match=key):
+                    read_greeting("lab", answer)
 
 
-@pytest.mark.parametrize("key", GREETING)
-@pytest.mark.parametrize("value", [None, [], {"a": []}, 1.5, "x", True])
-def test_a_greeting_is_read_or_refused(key: str, value: object):
-    answer = {**GREETING, key: value}
-    is_bool = isinstance(value, bool)
-    if isinstance(value, type(GREETING[key])) and is_bool == isinstance(GREETING[key], bool) and key != "state":
-        assert read_greeting("lab", answer) == answer
-    else:
-        with pytest.raises(BrokenInput, match=key):
-            read_greeting("lab", answer)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_a_look_that_cannot_be_is_refused():
+    for changes in (
         {"state": "flying"},
         {"state": 1},
         {"state": "ended"},
@@ -116,52 +106,36 @@ def test_a_greeting_is_read_or_refused(key: str, value: object):
         {"parts": [{"name": NAME, "at": "0", "data": ""}]},
         {"result": {"runs": []}},
         {"result": {"runs": {CELL: 7}}},
-    ],
-)
-def test_a_look_that_cannot_be_is_refused(changes: dict[str, Any]):
-    with pytest.raises(BrokenInput, match="what lab answered can't be used"):
-        read_look("lab", {**LOOK, **changes})
-
-
-def test_what_killed_a_run_is_told_from_how_it_ended():
+    ):
+        with pytest.raises(BrokenInput, match="what lab answered can't be used"):
+            read_look("lab", {**LOOK, **changes})
     states = {code: is_dead({"state": "ended", "code": code}) for code in (0, 1, 2, -9)}
     assert states == {0: False, 1: False, 2: False, -9: True}
     assert is_dead({"state": "gone"})
-
-
-def test_the_last_words_of_another_machine_are_text():
     assert last_words("one\n\x1b[31mtwo\n\n") == r"\x1b[31mtwo"
     assert last_words("") == "it printed nothing"
 
 
-def test_the_inventory_of_another_machine_is_read_like_any_recording(tmp_path: Path):
-    recorder = MachineRecorder(LiveMachine())
+def test_the_inventory_of_another_machine_is_read_like_any_recording(tmp_path: Path, monkeypatch):
+    recorder = MachineRecorder(machine("machines/xeon-two-sockets"))
     here = detect(recorder)
-    recorder.write(tmp_path)
-    files = {
-        path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*") if path.is_file()
-    }
+    recorder.write(tmp_path / "recorded")
+    paths = [path for path in (tmp_path / "recorded").rglob("*") if path.is_file()]
+    files = {path.relative_to(tmp_path / "recorded").as_posix(): path.read_text() for path in paths}
     assert _replayed("lab", {"files": files}).cpu == here.cpu
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
+    (tmp_path / "deep" / "inside").mkdir(parents=True)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "deep" / "inside"))
+    for broken in (
         None, [], {}, {"machine.json": 1}, {"machine.json": "{}"}, {"/planted": ""}, {"a\0": ""},
         {"../planted": ""}, {"a/../../planted": ""}, {"": ""}, {"a": "", "a/b": ""},
-    ],
-)  # fmt: skip
-def test_an_inventory_that_is_none_is_refused(files: object, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "inside"))
-    (tmp_path / "inside").mkdir()
-    with pytest.raises(BrokenInput):
-        _replayed("lab", {"files": files})
-    assert [path.name for path in tmp_path.iterdir()] == ["inside"]
-    assert list((tmp_path / "inside").iterdir()) == []
+    ):  # fmt: skip
+        with pytest.raises(BrokenInput):
+            _replayed("lab", {"files": broken})
+    assert [path.name for path in (tmp_path / "deep").rglob("*")] == ["inside"]
 
 
 class Heard(Progress):
-    """What was told."""
+    """Progress as a list of texts."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -240,45 +214,77 @@ def test_what_lies_here_already_is_gone_on_with(suite: SuiteFile, tmp_path: Path
     assert (tmp_path / "here" / NAME).read_bytes() == run + first + second + end
 
 
-@pytest.mark.parametrize("at", [1, 99999999])
-def test_a_gap_is_refused(suite: SuiteFile, tmp_path: Path, at: int):
-    with (
-        opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept,
-        pytest.raises(BrokenInput, match="has a gap"),
-    ):
-        kept.take(looked(at, b"x"))
+def test_evidence_that_no_run_of_this_suite_wrote_is_refused(suite: SuiteFile, tmp_path: Path, monkeypatch):
+    def refused(reason: str, at: int, data: bytes, *, whole: bool = True) -> None:
+        here = opened_evidence("lab", tmp_path / "here", [suite], Progress())
+        with here as kept, pytest.raises(BrokenInput, match=reason or None):
+            kept.take(looked(at, data, whole=whole))
 
-
-@pytest.mark.parametrize("data", [b"no JSON\n", b"{}\n", b'{"kind": "check"}\n', b"[" * 9999 + b"\n"])
-def test_lines_that_are_no_evidence_are_refused(suite: SuiteFile, tmp_path: Path, data: bytes):
-    with opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept, pytest.raises(BrokenInput):
-        kept.take(looked(0, data))
+    refused("has a gap", 1, b"x")
+    refused("has a gap", 99999999, b"x")
+    for data in (b"no JSON\n", b"{}\n", b'{"kind": "check"}\n', b"[" * 9999 + b"\n"):
+        refused("", 0, data)
+    with monkeypatch.context() as patch:
+        patch.setattr("hwcompat.plugins.fleet.lab_evidence.LARGEST_MERGE", 10)
+        refused("more than", 0, b"x" * 11, whole=False)
     assert list((tmp_path / "here").glob("*.jsonl")) == []
-
-
-def test_more_than_is_taken_in_at_once_is_refused(suite: SuiteFile, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("hwcompat.plugins.fleet.lab_evidence.LARGEST_MERGE", 10)
-    with (
-        opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept,
-        pytest.raises(BrokenInput, match="more than"),
-    ):
-        kept.take(looked(0, b"x" * 11, whole=False))
-
-
-def test_a_run_of_another_suite_speaks_for_nothing(suite: SuiteFile, tmp_path: Path):
-    with opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept:
+    own = b"".join(lines_of(suite)[:2])
+    (tmp_path / "here" / NAME).write_bytes(own)
+    refused("holds something else", 0, b"".join(lines_of(suite)).replace(b'"machine": "m"', b'"machine": "x"'))
+    assert (tmp_path / "here" / NAME).read_bytes() == own
+    with opened_evidence("lab", tmp_path / "other", [suite], Progress()) as kept:
         kept.take(looked(0, b"".join(lines_of(suite, suite_hash="0" * 16))))
         with pytest.raises(BrokenInput, match="measured another suite"):
             kept.runs({})
 
 
-def test_evidence_that_lies_here_is_never_put_in_anothers_place(suite: SuiteFile, tmp_path: Path):
-    (tmp_path / "here").mkdir()
-    own = b"".join(lines_of(suite)[:2])
-    (tmp_path / "here" / NAME).write_bytes(own)
-    with (
-        opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept,
-        pytest.raises(BrokenInput, match="holds something else"),
+# Names of hosts
+
+
+def test_a_host_is_a_name_and_a_folder_and_never_an_option_or_code(monkeypatch):
+    for text, name, folder in (
+        ("lab", "lab", DEFAULT_FOLDER),
+        ("user@lab.example", "user@lab.example", DEFAULT_FOLDER),
+        ("lab:/data/hw compat/", "lab", "/data/hw compat"),
+        ("lab:~/hw", "lab", "hw"),
+        ("lab:$(reboot)", "lab", "$(reboot)"),  # a folder is sent as data and never seen by a shell
     ):
-        kept.take(looked(0, b"".join(lines_of(suite)).replace(b'"machine": "m"', b'"machine": "x"')))
-    assert (tmp_path / "here" / NAME).read_bytes() == own
+        host = LabHost.parse(text)
+        assert (host.name, host.folder) == (name, folder)
+    for text in (
+        "", ":", "-oProxyCommand=x", "user@-lab", "@lab", "a b", "lab;reboot", "lab\nreboot", "$(reboot)", "`reboot`",
+        "a@b@c", "lab:../up", "lab:a/../../b", "lab:-x", "lab:\x1b[2J", "lab:" + "x" * 1001, "x" * 300, "lаb\u202e",
+    ):  # fmt: skip
+        with pytest.raises(UsageError) as error:
+            LabHost.parse(text)
+        assert str(error.value).isprintable()
+    for python in ("", "-c", "a\nb", "\x1b"):
+        with pytest.raises(UsageError, match="is no Python"):
+            LabHost.parse("lab", python)
+    for value in ("no-such-program-here", "'unclosed"):
+        monkeypatch.setenv("HWCOMPAT_SSH", value)
+        with pytest.raises(UsageError, match="HWCOMPAT_SSH"):
+            LabHost.parse("lab").command(1, "t")
+
+
+def test_the_words_for_ssh_hold_the_host_behind_the_options_and_the_python_as_one_word(monkeypatch):
+    monkeypatch.setenv("HWCOMPAT_SSH", shlex.join([sys.executable, "a b"]))
+    words = LabHost.parse("u@lab", "~/my python; reboot").command(7, "token")
+    assert words[:2] == [sys.executable, "a b"]
+    assert words[-3:-1] == ["--", "u@lab"]
+    assert "BatchMode=yes" in words, "nobody is asked for a password in the middle"
+    assert "ForwardAgent=no" in words
+    there = shlex.split(words[-1])
+    assert (there[0], there[1], there[-2:]) == ("my python; reboot", "-c", ["7", "token"])
+
+
+def test_the_agent_is_readable_for_an_old_python():
+    """Annotations of a newer Python are never evaluated there, and no syntax of one is used."""
+    tree = ast.parse(lab_line._AGENT.read_text(encoding="utf-8"), feature_version=(3, 8))
+    imported = {
+        alias.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in ([ast.alias(name=node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
+    }
+    assert imported <= set(sys.stdlib_module_names)

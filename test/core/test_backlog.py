@@ -1,4 +1,4 @@
-"""The list of operators that stand between model types and a target: what is counted, ranked and shown."""
+"""The backlog of operators that keep model types from a target: counts, ranks and texts."""
 
 from __future__ import annotations
 
@@ -93,27 +93,23 @@ def test_operators_that_unlock_most_types_come_first(found: Backlog) -> None:
         ("aten.sort", (), ("both", "wrong")),
     ]
     assert [(one.operators, one.unlocks) for one in found.groups] == [(("aten.pad", "aten.sort"), ("both",))]
-
-
-def test_types_that_ran_are_judged_by_what_they_showed(found: Backlog) -> None:
+    # Types that ran are judged by what they showed.
     states = {one.operator: dict(one.states) for one in found.items}
-    assert states["onnx.Einsum"] == {"offloaded": 1}
-    assert states["onnx.Conv"] == {"offloaded": 1}
+    assert states["onnx.Einsum"] == states["onnx.Conv"] == {"offloaded": 1}
     assert states["aten.pad"] == {"missing": 3}  # `ran` passes, whatever the table says; `refused` names another
     assert (found.types, found.passing, found.failing, found.predicted, found.clear) == (9, 1, 3, 5, 2)
     assert found.other == {}
     assert found.unknown == {"aten.new": 1}
-
-
-def test_a_failure_without_an_operator_blames_the_table_and_unlocks_nothing(found: Backlog) -> None:
-    sort = next(one for one in found.items if one.operator == "aten.sort")
-    assert "wrong" in sort.part_in
+    # A failure without an operator unlocks nothing.
     alone = backlog(QNN, [recipe("wrong", "aten.add")], lines("wrong", "off by 2.0 of the output's scale"))
     assert alone.items == ()
     assert alone.other == {"odd at compile": ("wrong",)}
+    data = json.loads(backlog_json(found))
+    jsonschema.validate(data, json.loads((ROOT / "reports/schemas/backlog.json").read_text()))
+    assert data["items"][0]["reason"] == "no kernel"
 
 
-def test_another_precision_and_a_later_run_are_told_apart() -> None:
+def test_the_latest_run_in_the_same_precision_counts() -> None:
     later = lines("bert", run_id="two", started_at="2026-02-01T00:00:00Z")
     earlier = lines("bert", "it leaves Einsum (2) to the host")
     assert backlog(QNN, [], [*later, *earlier]).passing == 1
@@ -122,13 +118,6 @@ def test_another_precision_and_a_later_run_are_told_apart() -> None:
     elsewhere = [replace(line, **dated, substitution_reason="it isn't here") for line in later]
     assert next(iter(last_checks([*elsewhere, *later], QNN).values()))["runs_natively"].run_id == "two"
     assert next(iter(last_checks([*later, *earlier], QNN).values()))["runs_natively"].run_id == "two"
-
-
-def test_json_follows_its_schema(found: Backlog) -> None:
-    schema = json.loads((ROOT / "reports/schemas/backlog.json").read_text())
-    told = json.loads(backlog_json(found))
-    jsonschema.validate(told, schema)
-    assert told["items"][0]["reason"] == "no kernel"
 
 
 def test_texts_show_the_rank_and_nothing_of_a_message_is_obeyed(found: Backlog) -> None:
@@ -143,16 +132,17 @@ def test_texts_show_the_rank_and_nothing_of_a_message_is_obeyed(found: Backlog) 
     assert "\x1b" not in page + text
     rows: Sequence[str] = [line for line in page.splitlines() if line.startswith("| 1 |")]
     assert rows[0].count("|") - rows[0].count("\\|") == 8
+    shapes = tuple(f"float32[{number}x2x3]" for number in range(40))
+    folded = backlog_text(replace(found, items=(replace(found.items[0], shapes=shapes),)), width=80)
+    assert [line for line in folded.splitlines() if len(line) > 80] == []
+    assert all(shape in folded for shape in shapes)
 
 
-def test_an_unknown_target_is_told_with_what_is_near() -> None:
+def test_an_unknown_target_and_broken_evidence_are_refused(tmp_path: Path) -> None:
     assert _target("qnn:1") == QNN
     assert str(_target("openvino:NPU")) == "openvino:NPU"
     with pytest.raises(UsageError, match="Did you mean 'qnn'"):
         _target("qn")
-
-
-def test_kept_evidence_that_is_broken_is_named(tmp_path: Path) -> None:
     file = tmp_path / "qnn.jsonl.gz"
     file.write_bytes(gzip.compress(json.dumps(to_dict(lines("bert")[0])).encode()))
     assert [line.run_id for line in read_kept(file) if isinstance(line, CheckLine)] == ["one"]
@@ -171,11 +161,3 @@ def test_a_dozen_types_at_most_are_looked_at_in_their_real_size(found: Backlog, 
     many = [replace(item, unlocks=(f"one-{n}", f"two-{n}", f"three-{n}")) for n in range(10)]
     _at_real_size(replace(found, items=(replace(item, operator="onnx.Gemm", unlocks=("never",)), *many)))
     assert asked == [f"{name}-{n}" for n in range(6) for name in ("one", "two")]
-
-
-def test_a_long_line_is_folded_and_nothing_of_it_is_lost(found: Backlog) -> None:
-    shapes = tuple(f"float32[{number}x2x3]" for number in range(40))
-    item = replace(found.items[0], shapes=shapes)
-    shown = backlog_text(replace(found, items=(item,)), width=80)
-    assert [line for line in shown.splitlines() if len(line) > 80] == []
-    assert all(shape in shown for shape in shapes)
