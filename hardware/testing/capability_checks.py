@@ -19,7 +19,7 @@ from ..evidence.record import Stage
 from ..inventory.system.main_memory import read_memory
 from ..model.greedy_decoding import told_of_each_token
 from . import reference
-from .half_precision import HALF, HalfPrecision, Settled
+from .half_precision import COARSE, HalfPrecision, Settled
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs, absolute_error, comparison_of
 from .router_choices import RouterChoice, observe_choices
 
@@ -68,25 +68,25 @@ class CapabilityChecks:
 
         def _at(self, stage: Stage) -> AbstractContextManager[None]: ...
 
-    # Half precision
+    # Half precision and TF32
 
     @contextmanager
     def _observed(self, runnable: Runnable, *, passes: int | None = None) -> Iterator[list[RouterChoice]]:
-        """Record the choices that a model makes by its largest scores, if rounding in half precision may change them.
-        `passes` limits this to the first passes."""
-        if not (self._is_half and isinstance(runnable, TorchRunnable)):
+        """Note the choices that a model makes by its largest scores, if the precision may make others: of the first
+        `passes`, if they are limited."""
+        if not (self._is_coarse and isinstance(runnable, TorchRunnable)):
             yield []
             return
         with observe_choices(runnable.model, passes=passes) as found:
             yield found
 
     @property
-    def _is_half(self) -> bool:
-        return self.cell.precision in HALF
+    def _is_coarse(self) -> bool:
+        return self.cell.precision in COARSE
 
     def _settled(self, natural: Comparison, settle: Callable[[], Settled | None]) -> Comparison:
-        """Return `natural`, or the error beyond rounding in half precision if only that is within the tolerance."""
-        if not self._is_half or natural.max_rel_error <= self.tolerance or not natural.finite:
+        """`natural`, or what is beyond rounding in a coarse precision if only that is within the tolerance."""
+        if not self._is_coarse or natural.max_rel_error <= self.tolerance or not natural.finite:
             return natural
         settled, self.measured.stage = settle(), Stage.COMPARE
         if settled is None or not settled.comparison.max_rel_error <= self.tolerance:
@@ -103,28 +103,28 @@ class CapabilityChecks:
         with self._at(Stage.RUN), self._observed(runnable) as choices:
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
-        self._gradient_norm = math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in got.values()))
         want = reference.float64_gradients(
             self._reference_model, self.inputs, self.masked_by, training=self.trains_only
         )
         self.measured.stage = Stage.COMPARE
         natural = compare_gradients(got, want)
-        return self.measured.keep(
-            self._settled(
-                natural,
-                lambda: self._half.settle_gradients(
-                    got, self.inputs, choices, self.masked_by, training=self.trains_only
-                ),
-            )
+        comparison = self._settled(
+            natural,
+            lambda: self._half.settle_gradients(got, self.inputs, choices, self.masked_by, training=self.trains_only),
         )
+        # What rounding made of single gradients, it made of their length.
+        of = got if comparison is natural else want
+        self._gradient_norm = math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in of.values()))
+        return self.measured.keep(comparison)
 
     def gradient_count(self) -> int:
         """Return how many parameters had a gradient on the target when `gradient_error` was measured."""
         return self._gradient_count
 
     def gradient_norm_error(self, recorded: float) -> float:
-        """Return the error of the norm of all gradients of `gradient_error` against the recorded one. This detects a
-        branch that lost its gradient both on the target and in the reference."""
+        """Error of the length of all gradients that `gradient_error` compared, against that recorded with the recipe:
+        a branch that lost its gradient on the target and in the reference shows. Where rounding explained what was
+        compared, it is the length of the reference's."""
         absolute = absolute_error(self._gradient_norm, recorded)
         return self.measured.keep(comparison_of(absolute, recorded, "length of gradients"))
 
@@ -151,7 +151,7 @@ class CapabilityChecks:
 
     @cached_property
     def _tokens_are_explained(self) -> bool:
-        """Whether rounding in half precision explains the tokens that the target chose."""
+        """Whether rounding explains which tokens the target chose."""
         return self._half.explains_generation(self.inputs, self._choices_of_tokens, self._generated)
 
     def generate(self) -> Generation:
@@ -172,7 +172,7 @@ class CapabilityChecks:
             found = different_tokens(got, want, self.tolerance)
         except Ambiguous as error:
             found, undecided = [], error
-        if (found or undecided) and self._is_half and self._tokens_are_explained:
+        if (found or undecided) and self._is_coarse and self._tokens_are_explained:
             self._half.adopt_generation()
             return []  # the logits of these tokens are compared next
         if undecided:

@@ -1,10 +1,14 @@
-"""Separate rounding from faults: the error in half precision beyond what the precision's own rounding explains.
+"""What is left of an error in half precision or TF32 beyond what the precision's own rounding explains.
 
-A correct result in bfloat16 may exceed the tolerance for two reasons. A choice by the largest score, such as a
-router's, changes if two scores are closer together than rounding, and everything after it differs. And some models
-amplify rounding in every layer. Both are computed here without the target: float64 with the target's choices, if
-rounding may have caused them, and the same pass with every operator exact and rounded once. Only the error beyond
-that has to be within the tolerance, and the cell is at most `medium`, with the reason.
+A right result in bfloat16 may be farther from float64 than the tolerance for two reasons. A choice by the largest
+score, as a router's, is another one if two scores lie closer together than rounding; then everything behind it is
+another number. And some models make a rounding error larger in every layer. Both are computed here without the
+target: float64 with the target's choices, if rounding may have made those that count, and the same pass with every
+operator exact and rounded once. Only what is beyond has to be within the tolerance, and the cell is at most `medium`,
+with the reason.
+
+A router also chooses for padding. A fused attention kernel gives a position that may attend to nothing other numbers
+than a plain one, so that these choices are any; they don't count, as nothing that is compared depends on them.
 """
 
 from __future__ import annotations
@@ -27,15 +31,23 @@ from .reference import (
     float64_outputs,
     with_eager_experts,
 )
-from .router_choices import RouterChoice, choices_of_whole_passes, hold_choices, undecided
+from .rounded_operators import exact_operators, rounded_products, rounded_results
+from .router_choices import RouterChoice, beyond_rounding, choices_of_whole_passes, hold_choices
 from .tolerances import rounding
 
 if TYPE_CHECKING:
     import torch
 
-HALF = frozenset({"bfloat16", "float16"})
+TF32 = "tf32"
+COARSE = frozenset({"bfloat16", "float16", TF32})
+"""Precisions that round so much that a right result may be beyond the tolerance."""
+
 CHOICES, ROUNDING = "choices", "rounding"
 """Conditions of a run, in `levels.toml`."""
+
+_Arrays = Mapping[str, Array]
+_UNCHANGED = 1e-9
+"""What float64 itself may be off, relative to the scale, where choices that don't count are others."""
 
 _LOGITS = "logits"
 
@@ -70,7 +82,7 @@ class Settled:
 
 @dataclass(kw_only=True)
 class HalfPrecision:
-    """Passes of one model in one half precision, on the CPU.
+    """Passes of one model in one coarse precision, on the CPU.
 
     `exact` returns the model in float64, `build` a new one in float32, `natural` float64's outputs for inputs with
     its own choices; `limit` is the tolerance.
@@ -88,24 +100,37 @@ class HalfPrecision:
     # Passes without the target
 
     def _explain(
-        self, choices: Sequence[RouterChoice], exact: Callable[[Any], Any], narrow: Callable[[Any], Any]
+        self,
+        choices: Sequence[RouterChoice],
+        exact: Callable[[Any], _Arrays],
+        narrow: Callable[[Any], _Arrays],
+        compared: Callable[[_Arrays, _Arrays], Comparison],
     ) -> Explained | None:
-        """Return the passes, or None if rounding doesn't explain the choices or a pass can't be made. `exact` runs a
-        model in float64, `narrow` one in the precision."""
+        """None if rounding doesn't explain the choices, or if such a pass can't be made. `exact` runs a model in
+        float64, `narrow` one in the precision; `compared` is what of their results counts.
+
+        Rounding needn't explain choices that float64 makes otherwise without changing what counts.
+        """
         dtype = torch_dtype(self.precision)
         try:
             with hold_choices(choices) as held:
                 first = exact(self.exact())
             model = with_eager_experts(in_dtype(self.build(), dtype)).eval()
-            with hold_choices(choices) as near, exact_operators():
+            in_tf32 = self.precision == TF32
+            with hold_choices(choices) as near, rounded_products() if in_tf32 else exact_operators():
                 second = narrow(model)
-            with hold_choices(choices) as nearer, rounded_results(dtype):
+            with hold_choices(choices) as nearer, rounded_products() if in_tf32 else rounded_results(dtype):
                 third = exact(as_reference(model))
-        except Exception:  # without a pass nothing is explained
+            beyond = beyond_rounding(held, (near, nearer))
+            if any(one.any() for one in beyond):
+                with hold_choices(choices, but=beyond):
+                    other = exact(self.exact())
+                if not compared(other, first).max_rel_error <= _UNCHANGED:
+                    return None
+        except Exception:  # whatever it is, nothing is explained, and the target's error stands
             return None
-        if not undecided(held, (near, nearer)):
-            return None
-        return Explained(exact=first, narrow=second, wide=third, changed=held.changed)
+        changed = any(((gaps > 0) & ~one).any() for gaps, one in zip(held.gaps, beyond, strict=True))
+        return Explained(exact=first, narrow=second, wide=third, changed=changed)
 
     def _tensors(self, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
         return to_tensors(inputs, "cpu", torch_dtype(self.precision))
@@ -118,7 +143,12 @@ class HalfPrecision:
             with torch.no_grad():
                 return to_arrays(forward(model, self._tensors(got.inputs)))
 
-        return self._explain(got.choices, lambda model: float64_outputs(model, got.inputs), rounded)
+        return self._explain(
+            got.choices,
+            lambda model: float64_outputs(model, got.inputs),
+            rounded,
+            lambda other, first: compare(other, first, masks=got.masks),
+        )
 
     def explains_generation(
         self, inputs: Mapping[str, Array], choices: Sequence[RouterChoice], generated: Generation
@@ -136,6 +166,7 @@ class HalfPrecision:
             given,
             lambda model: arrays(float64_generation(model, inputs, steps=STEPS)),
             lambda model: arrays(greedy(model, self._tensors(inputs), steps=STEPS, use_cache=False)),
+            compare,
         )
         return self._generation is not None
 
@@ -181,6 +212,7 @@ class HalfPrecision:
             choices,
             lambda model: float64_gradients(model, inputs, masked_by, training=training),
             lambda model: loss_gradients(model, self._tensors(inputs), masked_by, training=training),
+            compare_gradients,
         )
         if explained is None:
             return None
@@ -266,97 +298,3 @@ def _of_one(
     name: str, masks: Mapping[str, Array]
 ) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Comparison]:
     return lambda got, want: compare({name: got[name]}, {name: want[name]}, masks=masks)
-
-
-# Passes whose operators are exact and round their results once: what half precision alone does to a model.
-#
-# No kernel of the target takes part. A model may be in the precision: then its operators get their inputs in float64,
-# and results keep the dtypes that the model's code asks for. Or it is in float64, and each result is rounded: then no
-# branch of the code for half precision takes part either, and what the code computes in float32 on purpose is rounded
-# too. What torch's own kernel adds up in the precision itself is added up so here.
-
-_KEPT = frozenset({"_to_copy", "clone", "detach", "alias", "lift_fresh", "empty_like", "contiguous"})
-"""Operators that compute nothing."""
-
-
-def exact_operators() -> Any:
-    """Return a mode in which torch's operators on narrow CPU tensors compute in float64 and round once."""
-    import torch
-    from torch.utils._pytree import tree_leaves, tree_map
-
-    narrow = (torch.bfloat16, torch.float16, torch.float32)
-
-    def wide(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.dtype in narrow:
-            return value.double()
-        return torch.float64 if value in narrow else value
-
-    def compute(func: Any, args: Any, kwargs: Any) -> Any:
-        real = func(*args, **kwargs)
-        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
-        computes = isinstance(real, torch.Tensor | tuple | list) and any(one.dtype in narrow for one in tensors)
-        if not computes or func.is_view or func._schema.is_mutable or func.overloadpacket.__name__ in _KEPT:
-            return real
-        try:
-            exact = func(*tree_map(wide, args), **tree_map(wide, kwargs))
-        except (RuntimeError, NotImplementedError, TypeError):  # no float64 kernel
-            return real
-        if isinstance(real, torch.Tensor):
-            return exact.to(real.dtype)
-        made = [a.to(b.dtype) if isinstance(b, torch.Tensor) else b for a, b in zip(exact, real, strict=True)]
-        return type(real)(_with_coarse_sums(func, args, made, lambda sums: sums.to(args[0].dtype)))
-
-    return _mode(compute)
-
-
-def rounded_results(dtype: Any) -> Any:
-    """Return a mode in which each float64 result is rounded to a narrow dtype."""
-    import torch
-    from torch.utils._pytree import tree_map
-
-    largest = torch.finfo(dtype).max
-
-    def rounded(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dtype != torch.float64:
-            return value
-        return torch.where(value.abs() <= largest, value.to(dtype).double(), value)  # a mask's number stays
-
-    def compute(func: Any, args: Any, kwargs: Any) -> Any:
-        real = func(*args, **kwargs)
-        if func.is_view or func.overloadpacket.__name__ in _KEPT:
-            return real
-        if func._schema.is_mutable:
-            return real.copy_(rounded(real)) if isinstance(real, torch.Tensor) else real
-        if not isinstance(real, tuple | list):
-            return rounded(real)
-        return type(real)(_with_coarse_sums(func, args, [tree_map(rounded, one) for one in real], rounded))
-
-    return _mode(compute)
-
-
-def _mode(compute: Any) -> Any:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Computing(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return compute(func, args, kwargs or {})
-
-    return Computing()
-
-
-def _with_coarse_sums(func: Any, args: Any, made: list[Any], rounded: Any) -> list[Any]:
-    """Return an operator's results with the gradients of a layer norm's weight and bias summed in the precision
-    itself, as torch's CPU kernel does. Of 1,500 positions, the last ones are added to a sum that is too coarse for
-    them."""
-    if func.overloadpacket.__name__ != "native_layer_norm_backward":
-        return made
-    gradient, given, shape, mean, scale = args[:5]
-    rows = gradient.double().reshape(-1, *shape)
-    normed = ((given.double() - mean.double()) * scale.double()).reshape(-1, *shape)
-    for place, terms in ((1, rounded(rows * normed)), (2, rounded(rows))):
-        if made[place] is not None:
-            added = terms[0]
-            for term in terms[1:]:
-                added = rounded(added + term)
-            made[place] = added
-    return made

@@ -34,16 +34,12 @@ class RouterChoice:
 
 @dataclass(kw_only=True)
 class Held:
-    """The result of a pass with given choices: for each call the scores, and by how much float64's own choices exceed
-    the given ones, infinite if one was given twice."""
+    """What a pass with given choices found: for each call the scores, and for each choice of a call by how much those
+    that float64 would have taken are larger than those that were given, rank by rank if they are in order; infinite
+    if one was given twice."""
 
     scores: list[Array] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
-
-    @property
-    def changed(self) -> bool:
-        """Whether a given choice differs from that of the scores."""
-        return any(self.gaps)
+    gaps: list[Array] = field(default_factory=list)
 
 
 class OtherChoices(Exception):
@@ -62,7 +58,7 @@ def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Ite
         nonlocal ended
         ended += 1
 
-    def note(function: str, call: Any, scores: Any, dim: int) -> Any:
+    def note(function: str, call: Any, scores: Any, dim: int, in_order: bool) -> Any:
         result = call()
         if passes is None or ended < passes:
             kept.append((function, _indices_of(result).clone()))
@@ -78,8 +74,9 @@ def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Ite
 
 
 @contextmanager
-def hold_choices(choices: Sequence[RouterChoice]) -> Iterator[Held]:
-    """Have a pass use these choices, one call after another, with its own scores.
+def hold_choices(choices: Sequence[RouterChoice], *, but: Sequence[Array] = ()) -> Iterator[Held]:
+    """Have a pass take these choices, one call after another, with its own scores; `but` says for each call which it
+    makes itself.
 
     Raise `OtherChoices` if it makes other calls.
     """
@@ -87,14 +84,19 @@ def hold_choices(choices: Sequence[RouterChoice]) -> Iterator[Held]:
 
     held, left = Held(), list(reversed(choices))
 
-    def give(function: str, call: Any, scores: Any, dim: int) -> Any:
+    def give(function: str, call: Any, scores: Any, dim: int, in_order: bool) -> Any:
         result = call()
         own, given = _indices_of(result), left.pop() if left else None
         if given is None or given.function != function or given.indices.shape != tuple(own.shape):
             raise OtherChoices(f"{function} of shape {tuple(own.shape)} has no counterpart")
         indices = torch.as_tensor(given.indices, device=own.device, dtype=own.dtype)
         several = function == "topk"
-        _note_gap(held, _as_array(scores), _as_array(own), given.indices, dim, several=several)
+        if but:
+            own_here = torch.as_tensor(but[len(held.gaps)], device=own.device)
+            indices = torch.where(own_here.unsqueeze(dim) if several else own_here, own, indices)
+        held.scores.append(_as_array(scores))
+        both = [one if several else np.expand_dims(one, dim) for one in (_as_array(own), given.indices)]
+        held.gaps.append(_gaps(held.scores[-1], *both, dim=dim, in_order=in_order))
         if function == "argmax":
             return indices
         return type(result)((scores.gather(dim, indices), indices))
@@ -105,30 +107,35 @@ def hold_choices(choices: Sequence[RouterChoice]) -> Iterator[Held]:
         raise OtherChoices(f"{len(left)} choices were never asked for")
 
 
-def _note_gap(held: Held, scores: Array, own: Array, given: Array, dim: int, *, several: bool) -> None:
-    held.scores.append(scores)
-    if not several:
-        own, given = np.expand_dims(own, dim), np.expand_dims(given, dim)
-    if np.array_equal(np.sort(own, axis=dim), np.sort(given, axis=dim)):
-        held.gaps.append(0.0)
-        return
-    twice = (np.diff(np.sort(given, axis=dim), axis=dim) == 0).any()
-    wanted, taken = (np.sort(np.take_along_axis(scores, one, axis=dim), axis=dim) for one in (own, given))
+def _gaps(scores: Array, own: Array, given: Array, *, dim: int, in_order: bool) -> Array:
+    """One for each choice: of `scores` without the axis `dim`."""
+    twice = (np.diff(np.sort(given, axis=dim), axis=dim) == 0).any(axis=dim)
+    if not in_order:  # the same ones in another order are the same
+        own, given = np.sort(own, axis=dim), np.sort(given, axis=dim)
+    different = (own != given).any(axis=dim)
+    wanted, taken = (np.take_along_axis(scores, one, axis=dim) for one in (own, given))
+    if not in_order:
+        wanted, taken = np.sort(wanted, axis=dim), np.sort(taken, axis=dim)
     with np.errstate(invalid="ignore"):
-        gap = float(np.where(wanted == taken, 0.0, wanted - taken).max())
-    held.gaps.append(math.inf if twice or math.isnan(gap) else gap)
+        gap: Array = np.where(wanted == taken, 0.0, np.abs(wanted - taken)).max(axis=dim, initial=0.0)
+    return np.where(different, np.where(twice | np.isnan(gap), math.inf, gap), 0.0)
 
 
-def undecided(exact: Held, rounded: Sequence[Held]) -> bool:
-    """Whether rounding alone may have made every choice: none is farther from float64's own than twice what rounding
-    does to the scores of its call in each rounded pass, since both scores are rounded."""
-    return all(
-        not gap or gap <= 2 * min(_moved(one.scores[call], exact.scores[call]) for one in rounded)
-        for call, gap in enumerate(exact.gaps)
-    )
+def beyond_rounding(exact: Held, rounded: Sequence[Held]) -> list[Array]:
+    """For each call, which of its choices rounding alone can't have made: they are farther from float64's own than
+    twice what rounding does to the scores of the call in one of the rounded passes, since both scores that change
+    places are rounded.
+    """
+    return [
+        gaps > 2 * min(_moved(one.scores[call], exact.scores[call]) for one in rounded)
+        for call, gaps in enumerate(exact.gaps)
+    ]
 
 
 def _moved(scores: Array, exact: Array) -> float:
+    """By how much at most; by nothing if the passes chose among others, which says nothing about rounding."""
+    if scores.shape != exact.shape:
+        return 0.0
     meant = np.isfinite(exact) & np.isfinite(scores) & (np.abs(exact) < _RULED_OUT)
     return float(np.abs(scores[meant] - exact[meant]).max(initial=0.0))
 
@@ -161,7 +168,8 @@ def _mode(answer: Any) -> Any:
             dim = given.get("dim", args[place] if len(args) > place else -1 if name == "topk" else None)
             if dim is None or given.get("keepdim"):
                 return function(*args, **given)
-            return answer(name, lambda: function(*args, **given), scores, dim)
+            in_order = given.get("sorted", args[4] if len(args) > 4 else True)
+            return answer(name, lambda: function(*args, **given), scores, dim, in_order)
 
     return Choosing()
 

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from suites_of_recipes import outcomes
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hardware.backends.factory import get_backend
 from hardware.testing.half_precision import CHOICES, ROUNDING
+from hardware.testing.rounded_operators import rounded_products
 
 NUMBERS = ("matches_reference", "matches_recorded", "honours_mask")
 DECODING = ("generates_like_reference", "cache_matches")
@@ -21,12 +24,14 @@ def test_rounding_is_a_condition_and_no_failure(tmp_path: Path) -> None:
     """Of a choice that it makes (CHOICES), and of what it does to numbers (ROUNDING)."""
     for model_type, checks, condition in (
         ("mixtral", NUMBERS, CHOICES),
+        ("lw_detr", NUMBERS[:2], CHOICES),
         ("qwen2_moe", NUMBERS, CHOICES),
         ("mistral", DECODING, CHOICES),
         ("gemma3_text", DECODING, CHOICES),
         ("falcon_mamba", DECODING, ROUNDING),
         ("qwen3", NUMBERS, ROUNDING),
         ("m2m_100", ("backward",), ROUNDING),
+        ("pp_doclayout_v3", ("backward",), ROUNDING),
     ):
         found, conditions = outcomes(model_type, "bfloat16", tmp_path, checks=checks)
         assert found == dict.fromkeys(checks, "passed"), model_type
@@ -104,6 +109,45 @@ def test_a_wrong_kernel_fails(tmp_path: Path) -> None:
         target = functools.partial(Kernel, "argmax", eighth)
         found, _ = outcomes(model_type, "bfloat16", tmp_path, checks=("generates_like_reference",), target=target)
         assert found == {"generates_like_reference": "failed"}, model_type
+
+
+def other_padding(func: Any, args: Any, kwargs: Any) -> Any:
+    """Attention that gives positions which may attend to nothing other numbers, as CUDA's kernels do."""
+    result, *rest = func(*args, **kwargs)
+    mask = kwargs.get("attn_mask")
+    if mask is None:
+        return result, *rest
+    allowed = mask if mask.dtype is torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    return torch.where(allowed.any(-1, keepdim=True), result, result.roll(1, -2) + 1), *rest
+
+
+def test_choices_for_padding_are_no_failure(tmp_path: Path) -> None:
+    target = functools.partial(Kernel, ATTENTION, other_padding)
+    found, _ = outcomes("mixtral", "bfloat16", tmp_path, checks=NUMBERS, target=target)
+    assert found == dict.fromkeys(NUMBERS, "passed")
+
+
+class BrokenInTF32:
+    """A target that computes in TF32, one of whose kernels is wrong."""
+
+    def __enter__(self) -> None:
+        self.modes = rounded_products(), Kernel("softplus", scaled_result(1.5))
+        for one in self.modes:
+            one.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        for one in reversed(self.modes):
+            one.__exit__(*error)
+
+
+def test_rounding_of_tf32_is_no_failure_and_a_wrong_kernel_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(get_backend("cpu")), "PRECISIONS", ("float32", "tf32"))
+    for target, outcome in ((rounded_products, "passed"), (BrokenInTF32, "failed")):
+        found, conditions = outcomes("falcon_mamba", "tf32", tmp_path, checks=("matches_reference",), target=target)
+        assert found == {"matches_reference": outcome}
+        assert (ROUNDING in conditions) is (outcome == "passed")
 
 
 def wrong_expert(model: Any) -> None:
