@@ -112,7 +112,7 @@ def measure(copy: Copy, path: Path, tests: Sequence[str] = ()) -> str:
     sources = ", ".join(str(folder / name) for name in _SOURCES)
     of_children.write_text(_IN_CHILDREN.format(folder=folder, sources=sources), encoding="utf-8")
     (folder / "children").mkdir()
-    words = ["--cov", "--cov-config", str(own), "--cov-context=test", "--cov-report=", f"--junit-xml={report}"]
+    words = ["--cov", f"--cov-config={own}", "--cov-context=test", "--cov-report=", f"--junit-xml={report}"]
     asked = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [*asked, "-p", "benchmarks.mutants.code.children", *words, *(tests or (*QUICK, *_WHOLE_RUNS))],
