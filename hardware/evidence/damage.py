@@ -102,7 +102,7 @@ def _contradicting(table: EvidenceTable, lines: Mapping[int, Line]) -> Iterator[
     began = dict(ask(f"FROM {_BEGAN}").fetchall())
     least = "SELECT run_id, min(subject) AS least, max(subject) AS most FROM plans GROUP BY run_id"
     by_run = {run_id: (one, other) for run_id, one, other in ask(least).fetchall()}
-    mixed = ask(  # plans with several weights are few, and those of all cells are many
+    mixed = ask(  # few plans have several weights
         "SELECT run_id, cell_id, min(subject), max(subject) FROM plans "
         f"SEMI JOIN (FROM ({least}) WHERE least <> most) USING (run_id) GROUP BY run_id, cell_id"
     ).fetchall()

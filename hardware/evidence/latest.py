@@ -276,7 +276,7 @@ def missing_result(run_id: str, started_at: str, planned: PlannedCell, check: st
     """Return a `not_run` result for a planned check without a line, or None if the plan names no valid cell."""
     try:
         cell = Cell.parse(planned.cell_id)
-    except HwCompatError:  # a plan that names no cell plans nothing; other lines of the run still count
+    except HwCompatError:  # a plan without a valid cell is ignored
         return None
     return CheckLine(
         run_id=run_id,

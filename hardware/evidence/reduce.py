@@ -80,8 +80,8 @@ CREATE OR REPLACE TEMP TABLE suites AS
     LEFT JOIN planned USING (run_id, cell_id) LEFT JOIN machines USING (run_id);
 """
 
-# A suite that ran as planned is replaced by a later one with its checks on the same machine and accelerator: there
-# each of its lines has a later one of another run. A suite is all lines of its run and cell.
+# A suite that ran as planned is replaced by a later one with its checks on the same machine and accelerator:
+# then each of its lines has a later one of another run. A suite is all lines of its run and cell.
 _LATER = """
 CREATE OR REPLACE TEMP TABLE newest AS
     SELECT machine, target, cell_id, accelerator, max(first) AS newest, arg_max(checks, first) AS newer_checks

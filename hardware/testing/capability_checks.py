@@ -224,7 +224,7 @@ def _data_bytes() -> int:
     """Return the bytes that count towards the limit already, or 0 if unknown."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):  # not Linux: then there is no limit of the runner's either
+    except (OSError, UnicodeDecodeError):  # not Linux, where the runner sets no limit
         return 0
     return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData:")), 0)
 
@@ -274,7 +274,7 @@ def replay_inputs(given: Mapping[str, Array], generated: Generation, generates: 
         behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
         inputs[name] = np.pad(inputs[name], behind, mode="edge")
     if "position_ids" in inputs:
-        first = int(inputs["position_ids"].min())  # some count from behind the padding token
+        first = int(inputs["position_ids"].min())  # some models start after the padding token
         inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0) + first
     return inputs
 

@@ -139,7 +139,7 @@ class HalfPrecision:
         )
         return self._generation is not None
 
-    # What is left of an error
+    # The error beyond rounding
 
     def settle_outputs(self, got: Outputs, want: Outputs, required: Sequence[str]) -> Settled | None:
         """Compare outputs with those of float64, moved by what the target's choices change."""
@@ -232,7 +232,7 @@ class HalfPrecision:
             changed=any(one.changed for one in passes),
         )
 
-    # What a check was decided under
+    # Conditions of a check
 
     def adopt(self, settled: Settled) -> None:
         """Add what was allowed for to the conditions."""
@@ -268,12 +268,12 @@ def _of_one(
     return lambda got, want: compare({name: got[name]}, {name: want[name]}, masks=masks)
 
 
-# Passes whose operators are exact and round their results once: what half precision alone does to a model.
+# Passes with exact operators that round their results once: the effect of half precision alone on a model.
 #
-# No kernel of the target takes part. A model may be in the precision: then its operators get their inputs in float64,
+# No kernel of the target is used. A model may be in the precision: then its operators get their inputs in float64,
 # and results keep the dtypes that the model's code asks for. Or it is in float64, and each result is rounded: then no
-# branch of the code for half precision takes part either, and what the code computes in float32 on purpose is rounded
-# too. What torch's own kernel adds up in the precision itself is added up so here.
+# branch of the code for half precision runs either, and what the code computes in float32 on purpose is rounded
+# too. Sums that torch's own kernel makes in the precision itself are made so here.
 
 _KEPT = frozenset({"_to_copy", "clone", "detach", "alias", "lift_fresh", "empty_like", "contiguous"})
 """Operators that compute nothing."""
@@ -319,7 +319,7 @@ def rounded_results(dtype: Any) -> Any:
     def rounded(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype != torch.float64:
             return value
-        return torch.where(value.abs() <= largest, value.to(dtype).double(), value)  # a mask's number stays
+        return torch.where(value.abs() <= largest, value.to(dtype).double(), value)  # keep the number of a mask
 
     def compute(func: Any, args: Any, kwargs: Any) -> Any:
         real = func(*args, **kwargs)

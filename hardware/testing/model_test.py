@@ -108,7 +108,7 @@ class ModelTest(CapabilityChecks):
             self.runnable.close()
         self.backend.close()
 
-    # Where it runs
+    # Target and device
 
     @cached_property
     def _placement(self) -> tuple[BaseBackend, str]:
@@ -203,7 +203,7 @@ class ModelTest(CapabilityChecks):
             self.measured.stage = error.stage or stage
             raise
 
-    # What a suite calls
+    # Calls of a suite
 
     @property
     def tolerance(self) -> float:
