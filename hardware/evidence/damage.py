@@ -31,7 +31,7 @@ lost AS (
     FROM named LEFT JOIN {_BEGAN} USING (run_id) GROUP BY run_id, cell_id),
 measured AS (
     SELECT cell_id, first, machine FROM suites ANTI JOIN lost USING (run_id, cell_id)
-    WHERE list_has_all(names, checks) AND NOT is_silent AND last <= $latest)
+    WHERE list_has_all(names, checks) AND NOT is_unreached AND last <= $latest)
 SELECT cell_id, list(run_id ORDER BY run_id) FROM lost LEFT JOIN machines USING (run_id)
 WHERE NOT EXISTS (SELECT 1 FROM measured WHERE measured.cell_id = lost.cell_id AND first > until
     AND (machines.machine IS NULL OR measured.machine = machines.machine))

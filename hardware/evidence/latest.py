@@ -257,8 +257,8 @@ def _placed(
     for row in reduced:
         line = _missing(plans, row) if row.place is None else lines[row.place]
         where = row.where
-        said = (row.run_id, where.cell_id, where.check_name, where.target)
-        if not isinstance(line, CheckLine) or said != tuple(
+        expected = (row.run_id, where.cell_id, where.check_name, where.target)
+        if not isinstance(line, CheckLine) or expected != tuple(
             as_unicode(text) for text in (line.run_id, line.cell_id, line.check_name, line.requested_target)
         ):
             raise UnusualEvidenceError("a line isn't what the table says")

@@ -46,8 +46,8 @@ def modeling_stamp() -> str:
     for library in ("transformers", "diffusers"):
         models = _models(library)
         for path in sorted(models.rglob("*.py")) if models else ():
-            told = path.stat()
-            digest.update(f"{path} {told.st_size} {told.st_mtime_ns}\n".encode())
+            found = path.stat()
+            digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 

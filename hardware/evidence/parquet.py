@@ -210,8 +210,8 @@ def _check_unpacked(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int, int]:
-    told = path.stat()
-    return str(path), told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns
+    found = path.stat()
+    return str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _kept(path: Path) -> Path | None:

@@ -215,11 +215,11 @@ def _widened(model: Any) -> Any:
     return wide
 
 
-def dimension(axis: int, said: int | str) -> int | str:
+def dimension(axis: int, size: int | str) -> int | str:
     """Return a size, or the name of a dynamic one, which is the same for one axis in all inputs."""
-    if isinstance(said, int) and said > 0:
-        return said
-    name = "".join(char if char.isascii() and char.isalnum() else "_" for char in str(said or "")).strip("_").lower()
+    if isinstance(size, int) and size > 0:
+        return size
+    name = "".join(char if char.isascii() and char.isalnum() else "_" for char in str(size or "")).strip("_").lower()
     if name.isidentifier():
         return f"{name}_size" if name in ("seed", "random", "np") or keyword.iskeyword(name) else name
     return "batch" if axis == 0 else f"size_{axis}"
