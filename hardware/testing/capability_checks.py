@@ -99,7 +99,7 @@ class CapabilityChecks:
     def gradient_error(self) -> float:
         """Return the error of all gradients together, relative to their scale."""
         runnable = self._able("backward")
-        require_room(reference.bytes_for_gradients(self._reference_model), "comparing the gradients")
+        require_memory(reference.bytes_for_gradients(self._reference_model), "comparing the gradients")
         with self._at(Stage.RUN), self._observed(runnable) as choices:
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
@@ -201,7 +201,7 @@ class CapabilityChecks:
 # Memory that is left, checked before large work
 
 
-def room_left() -> int:
+def memory_left() -> int:
     """Return the available bytes of this machine, at most what the limit of this process leaves.
 
     Raise `NotApplicable` if the amount is unknown.
@@ -213,9 +213,9 @@ def room_left() -> int:
     return available if limit == resource.RLIM_INFINITY else max(0, min(available, limit - _data_bytes()))
 
 
-def require_room(needed: int, purpose: str) -> None:
+def require_memory(needed: int, purpose: str) -> None:
     """Raise `NotApplicable` with both figures if `purpose` needs more bytes than are available."""
-    room = room_left()
+    room = memory_left()
     if needed > room:
         raise NotApplicable(f"{purpose} takes {needed / _GIB:.1f} GiB, and {room / _GIB:.1f} GiB are free")
 
