@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..backends.factory import backend_class, class_of, known_targets, plugged_versions
 from ..cell import DIFFUSION_TASKS, Cell
-from ..detect import HardwareInfo
+from ..detection import HardwareInfo
 from ..target import Target
 from .revisions import (
     CHECK,

@@ -169,7 +169,7 @@ def _do(root: Path, asked: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evidence: Path) -> int:
-    from ..detect import detect
+    from ..detection import detect
     from .runner import Limits, default_memory_limit
 
     session = run_session(

@@ -146,7 +146,7 @@ class EvidenceRecorder:
             self._write_import_failures(suite, text, _loaded_beside(suite, session.config))
 
     def _open_run(self, suites: Sequence[SuiteFile]) -> None:
-        from ..detect import detect
+        from ..detection import detect
         from ..evidence.versions import versions_of
         from ..evidence.writer import machine_label
 

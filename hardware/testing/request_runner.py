@@ -27,7 +27,7 @@ from .runner import Limits, default_memory_limit
 from .session import run_session
 
 if TYPE_CHECKING:
-    from ..detect import HardwareInfo
+    from ..detection import HardwareInfo
     from .suite_file import Carried
 
 
@@ -55,13 +55,13 @@ def answer_requests(carried: Sequence[Carried], missing: Sequence[str]) -> int:
 
 
 def _detected() -> HardwareInfo:
-    from ..detect import detect
+    from ..detection import detect
 
     return detect()
 
 
 def _report(inventory: HardwareInfo, missing: Sequence[str]) -> dict[str, Any]:
-    from ..detect import targets
+    from ..detection import targets
 
     return {
         "machine": machine_label(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..applied_fix import current_changes
-from ..detect import HardwareInfo
+from ..detection import HardwareInfo
 from ..errors import NothingMatched, OutputError
 from ..evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine
 from ..evidence.versions import versions_of

@@ -42,7 +42,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         monkeypatch.setattr(bundle_runner, "read_bundle", lambda root: suites)
         monkeypatch.setattr(bundle_runner, "missing_packages", lambda: missing)
         monkeypatch.setattr(bundle_runner, "run_session", lambda *_, **__: session)
-        monkeypatch.setattr("hardware.detect.detect", lambda: None)
+        monkeypatch.setattr("hardware.detection.detect", lambda: None)
         monkeypatch.setattr(bundle_runner, "read_cells", lambda *_, **__: SimpleNamespace(checks=lines))
         return bundle_runner.main(tmp_path, arguments)
 

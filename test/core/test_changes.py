@@ -14,7 +14,7 @@ from generators.run import run_job
 from hardware.applied_fix import KNOWN, VARIABLE, AppliedFix
 from hardware.backends import _torch
 from hardware.backends.base import Generation
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.export.openvino_export import changed_ways
 from hardware.testing.changed_model import RowByRow, rows_of, with_attention

@@ -14,7 +14,7 @@ import pytest
 from evidence_lines import check_line, run_line
 
 from hardware.backends.factory import backend_class
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import OutputError
 from hardware.evidence.record import Outcome, to_dict
 from hardware.evidence.store import Evidence, read_folder

@@ -12,7 +12,7 @@ from generators.compatibility.grade import level_rules
 from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import EDITED, Outcome, RunLine
 from hardware.evidence.store import read_folder

@@ -14,7 +14,7 @@ from evidence_lines import write_lines
 from made_runs import BERT, GPT2, a_run, lines_of
 
 from generators.compatibility.judge import is_final, judge
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.compacted import compact
 from hardware.evidence.evidence_table import EvidenceTable

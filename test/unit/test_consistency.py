@@ -30,7 +30,7 @@ from generators.project.project_reader import parse_project
 from generators.run import CellResult, JobResult, WrittenSuite, plan_job, result_of_runs, write_suites
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import EDITED, CheckLine, Origin, Outcome, RunLine
 from hardware.evidence.versions import versions_of

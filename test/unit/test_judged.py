@@ -16,7 +16,7 @@ from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict_cache import Judged, judged_in
 from generators.models.recipe import DERIVED
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.evidence import modeling_files
 from hardware.evidence.record import EndLine
 from hardware.evidence.versions import versions_of

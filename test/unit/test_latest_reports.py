@@ -9,7 +9,7 @@ import pytest
 from evidence_folders import a_check, a_run, append, write_killed_run, write_random_runs
 from evidence_lines import BERT
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence import latest
 from hardware.evidence.compacted import compact
 from hardware.evidence.evidence_table import EvidenceTable, UnusualEvidenceError

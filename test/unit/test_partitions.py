@@ -312,7 +312,7 @@ def test_verdicts_are_of_all_parts(tmp_path, monkeypatch):
     """What is kept answers for the bytes of every month."""
     fill(tmp_path)
     compact(tmp_path)
-    from hardware.detect import detect
+    from hardware.detection import detect
 
     inventory = detect()
     before = verdict_cache._place(tmp_path, inventory)

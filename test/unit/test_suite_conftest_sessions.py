@@ -57,7 +57,7 @@ SESSIONS: list[tuple[Mapping[str, str], Sequence[str], bool]] = [
 DRIVER = """
 import json, os, sys
 import hypothesis, pytest
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.evidence.versions import versions_of
 from hardware.testing import pytest_plugin
 
