@@ -39,7 +39,6 @@ OTHER_MEANING: Mapping[str, Mapping[str, str]] = {
     "hardware/evidence/record.py": {"declared": _PLAN},
     "hardware/evidence/versions.py": {"declared": _PLAN},
     "hardware/testing/checkpoints.py": {"nowhere": "where a dangling link leads"},
-    "hardware/testing/model_test.py": {"loud weights": "what `loud_weights.py` makes"},
     "hardware/testing/suite_file.py": {"declared": _PLAN},
 }
 """Words with another meaning in a file, and that meaning, by file."""

@@ -99,7 +99,7 @@ def _brought_home(store: ObjectStore, listing: Listing, folder: Path, wanted: Ca
     found = {name: one for name, one in listing.found.items() if wanted(name)}
     new = [one for name, one in found.items() if not _is_same(folder / name, one, before.get(name))]
     _check_room(store.address, folder, sum(one.size for one in new))
-    kept = {name: told for name, told in before.items() if not wanted(name)}
+    kept = {name: copied for name, copied in before.items() if not wanted(name)}
     kept |= {name: before[name] for name in found.keys() - {one.name for one in new}}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         waiting = [(one, pool.submit(_copy, store, one, folder)) for one in new]
@@ -125,10 +125,10 @@ def _is_same(path: Path, one: StoredObject, before: _Copied | None) -> bool:
     if before is None or not one.stamp or (one.stamp, one.size) != (before.stamp, before.size):
         return False
     try:
-        told = path.lstat()
+        found = path.lstat()
     except OSError:
         return False
-    return (told.st_size, told.st_mtime_ns) == (before.size, before.changed_ns)
+    return (found.st_size, found.st_mtime_ns) == (before.size, before.changed_ns)
 
 
 def _check_room(address: Address, folder: Path, size: int) -> None:
@@ -165,13 +165,13 @@ def _remove_others(folder: Path, kept: Mapping[str, _Copied]) -> None:
 def _read_index(folder: Path) -> dict[str, _Copied]:
     try:
         found = read_json(folder / _INDEX, longest=_LARGEST_INDEX)
-        return {str(name): _Copied(**told) for name, told in found.items()}
+        return {str(name): _Copied(**fields) for name, fields in found.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 
 def _write_index(folder: Path, kept: Mapping[str, _Copied]) -> None:
-    write_whole(folder / _INDEX, json.dumps({name: asdict(told) for name, told in sorted(kept.items())}))
+    write_whole(folder / _INDEX, json.dumps({name: asdict(copied) for name, copied in sorted(kept.items())}))
 
 
 # Publishing

@@ -115,7 +115,7 @@ def _compacted(folder: Path) -> Compacted:
                 made.append(path)
                 files, lines = files + len(chosen), lines + number
         for path in chosen:
-            if path.stat().st_size == sizes[path]:  # one that grew meanwhile stays, and counts instead of its copy
+            if path.stat().st_size == sizes[path]:  # one that has grown replaces its copy
                 path.unlink()
     return Compacted(paths=tuple(made), files=files, lines=lines, left=tuple(sorted(left.items())))
 
@@ -255,7 +255,7 @@ def _join_small(folder: Path) -> tuple[list[Path], int]:
                 path.unlink()
                 gone.append(path)
                 del lines[path]
-            # Where copies of a name differ, one counts, and none is mixed with another.
+            # If copies of a name differ, one counts; they aren't mixed.
             number = Counter(name for names in lines.values() for name in names)
             alone = [path for path, names in lines.items() if all(number[name] == 1 for name in names)]
             small = [path for path in alone if path.stat().st_size < SMALL]

@@ -31,7 +31,7 @@ lost AS (
     FROM named LEFT JOIN {_BEGAN} USING (run_id) GROUP BY run_id, cell_id),
 measured AS (
     SELECT cell_id, first, machine FROM suites ANTI JOIN lost USING (run_id, cell_id)
-    WHERE list_has_all(names, checks) AND NOT is_silent AND last <= $latest)
+    WHERE list_has_all(names, checks) AND NOT is_unreached AND last <= $latest)
 SELECT cell_id, list(run_id ORDER BY run_id) FROM lost LEFT JOIN machines USING (run_id)
 WHERE NOT EXISTS (SELECT 1 FROM measured WHERE measured.cell_id = lost.cell_id AND first > until
     AND (machines.machine IS NULL OR measured.machine = machines.machine))
@@ -102,7 +102,7 @@ def _contradicting(table: EvidenceTable, lines: Mapping[int, Line]) -> Iterator[
     began = dict(ask(f"FROM {_BEGAN}").fetchall())
     least = "SELECT run_id, min(subject) AS least, max(subject) AS most FROM plans GROUP BY run_id"
     by_run = {run_id: (one, other) for run_id, one, other in ask(least).fetchall()}
-    mixed = ask(  # plans with several weights are few, and those of all cells are many
+    mixed = ask(  # few plans have several weights
         "SELECT run_id, cell_id, min(subject), max(subject) FROM plans "
         f"SEMI JOIN (FROM ({least}) WHERE least <> most) USING (run_id) GROUP BY run_id, cell_id"
     ).fetchall()

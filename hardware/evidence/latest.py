@@ -257,8 +257,8 @@ def _placed(
     for row in reduced:
         line = _missing(plans, row) if row.place is None else lines[row.place]
         where = row.where
-        said = (row.run_id, where.cell_id, where.check_name, where.target)
-        if not isinstance(line, CheckLine) or said != tuple(
+        expected = (row.run_id, where.cell_id, where.check_name, where.target)
+        if not isinstance(line, CheckLine) or expected != tuple(
             as_unicode(text) for text in (line.run_id, line.cell_id, line.check_name, line.requested_target)
         ):
             raise UnusualEvidenceError("a line isn't what the table says")
@@ -276,7 +276,7 @@ def missing_result(run_id: str, started_at: str, planned: PlannedCell, check: st
     """Return a `not_run` result for a planned check without a line, or None if the plan names no valid cell."""
     try:
         cell = Cell.parse(planned.cell_id)
-    except HwCompatError:  # a plan that names no cell plans nothing; other lines of the run still count
+    except HwCompatError:  # a plan without a valid cell is ignored
         return None
     return CheckLine(
         run_id=run_id,

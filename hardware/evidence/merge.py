@@ -79,7 +79,7 @@ def _read_all(source: Path) -> tuple[dict[str, Lines], dict[str, Path | bytes]]:
     if not paths and not compacted_files(source):
         raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
     size = sum(path.stat().st_size for path in paths if is_plain_file(path))
-    if size > LARGEST_MERGE:  # all lines are held in memory until every one was looked at
+    if size > LARGEST_MERGE:  # all lines stay in memory until each was checked
         raise _too_much(source, size_text(size))
     files: dict[str, Path | bytes] = {path.name: path for path in paths}
     read = {_right_name(path): whole_lines_of(path) for path in paths}
@@ -192,7 +192,7 @@ def parsed_lines(name: str, data: bytes) -> Lines:
         if len(line) > LONGEST_LINE or line.count(b"{") + line.count(b"[") > MOST_BRACKETS:
             raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB, or has too many lists and tables")
         try:
-            text = line.decode("utf-8")  # of bytes the library takes UTF-16 too, which no other reader does
+            text = line.decode("utf-8")  # json.loads would accept UTF-16 too
             found = json.loads(
                 text, parse_constant=no_number, parse_float=finite_number, object_pairs_hook=_each_once
             )

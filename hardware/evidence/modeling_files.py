@@ -46,8 +46,8 @@ def modeling_stamp() -> str:
     for library in ("transformers", "diffusers"):
         models = _models(library)
         for path in sorted(models.rglob("*.py")) if models else ():
-            told = path.stat()
-            digest.update(f"{path} {told.st_size} {told.st_mtime_ns}\n".encode())
+            found = path.stat()
+            digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
@@ -55,7 +55,7 @@ def _models(library: str) -> Path | None:
     """Return the folder of the models of an installed library."""
     try:
         spec = importlib.util.find_spec(library)
-    except (ImportError, ValueError):  # something else is imported under its name
+    except (ImportError, ValueError):  # another module has its name
         return None
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     return next((path for path in (Path(place) / "models" for place in places) if path.is_dir()), None)

@@ -117,7 +117,7 @@ class ObjectStore:
         with self._with_our_errors(f"write {name} to", writes=True):
             if self.address.protocol in _WHOLE:
                 self._put_whole(key, data, before)
-            else:  # a disk's file grows as it is written
+            else:  # a file on a disk appears before it is whole
                 if before is None and self._files.exists(key):
                     raise FileExistsError
                 self._files.makedirs(self._files._parent(key), exist_ok=True)

@@ -267,7 +267,7 @@ def _mapping(value: Any) -> Line:
     return value if isinstance(value, Mapping) else {}
 
 
-# Its device
+# The page's device
 
 
 def _device_of(run: Line, page_id: str, seal: Line) -> _PageDevice:

@@ -84,7 +84,7 @@ def reading(path: Path) -> Iterator[None]:
         raise BrokenInput(f"{echo(str(path))} is no compacted evidence", why=why, fix=fix) from error
 
 
-# What files hold
+# Content of files
 
 
 def held(
@@ -92,7 +92,7 @@ def held(
 ) -> dict[Path, dict[str, int]]:
     """Return the names of the files whose lines are in each Parquet file, with their number of lines. With `run_id`,
     those of one run. Raise `BrokenInput` if a file isn't evidence or has lines of another month than its folder's."""
-    # A condition that statistics of columns can be held against: names between `run-` and what follows on it.
+    # A condition that column statistics can answer: names between `run-` and the next prefix.
     where, values = ("WHERE file >= ? AND file < ?", [f"{run_id}-", f"{run_id}."]) if run_id else ("", [])
     asked = f"SELECT file, count(*) FROM {PARQUET} {where} GROUP BY file"
     found: dict[Path, dict[str, int]] = {}
@@ -187,7 +187,7 @@ def packed_seals(
     return found
 
 
-# How much text that is
+# Size of the text
 
 
 def _check_unpacked(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
@@ -203,15 +203,15 @@ def _check_unpacked(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     if kept is None or not kept.exists():
         if wrong := _wrong_with(connection, str(path)):
             raise ValueError(wrong)
-        if kept is not None and _stamp(path) == stamp:  # else other bytes were looked at than those that were hashed
+        if kept is not None and _stamp(path) == stamp:  # otherwise the file changed while it was checked
             with contextlib.suppress(OSError):
                 write_whole(kept, b"")
     _checked.add(stamp)
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int, int]:
-    told = path.stat()
-    return str(path), told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns
+    found = path.stat()
+    return str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _kept(path: Path) -> Path | None:

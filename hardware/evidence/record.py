@@ -282,7 +282,7 @@ def _build(cls: Callable[..., _Built], data: Mapping[str, Any], **parsed: Any) -
     for name, text, kind in _fields(cls):
         if name in data and name not in parsed:
             value = data[name]
-            # Most values are plain: a call for each would be most of the time that a folder takes.
+            # Most values are plain: a call for each would take most of the time of reading.
             parsed[name] = value if type(value) is kind is not dict else _typed(name, text, kind, value)
     return cls(**parsed)
 

@@ -45,15 +45,15 @@ _BOTH = f"bool_or(outcome = 'passed') AND bool_or(outcome IN {tuple(str(one) for
 _ALTERNATING = f"""
 WITH mixed AS MATERIALIZED (
     SELECT DISTINCT cell_id FROM (SELECT cell_id FROM checks GROUP BY cell_id, check_name HAVING {_BOTH})),
-told AS MATERIALIZED (
+results AS MATERIALIZED (
     SELECT place, cell_id, check_name, machine, suite_hash, outcome
     FROM (SELECT * FROM checks SEMI JOIN mixed USING (cell_id)) JOIN machines USING (run_id)
     JOIN (SELECT DISTINCT run_id, cell_id, suite_hash, unnest(checks) AS check_name
             FROM plans SEMI JOIN mixed USING (cell_id)) USING (run_id, cell_id, check_name)),
 alternating AS (
-    SELECT DISTINCT cell_id FROM (SELECT cell_id FROM told GROUP BY cell_id, check_name, machine, suite_hash
+    SELECT DISTINCT cell_id FROM (SELECT cell_id FROM results GROUP BY cell_id, check_name, machine, suite_hash
     HAVING {_BOTH}))
-SELECT DISTINCT place FROM told SEMI JOIN alternating USING (cell_id) ORDER BY place
+SELECT DISTINCT place FROM results SEMI JOIN alternating USING (cell_id) ORDER BY place
 """
 
 _SUITES = f"""
@@ -74,19 +74,19 @@ CREATE OR REPLACE TEMP TABLE suites AS
             min(requested_target) AS target, min(requested_target) = max(requested_target) AS one_target,
             min(accelerator) AS accelerator,
             count(accelerator) = count(*) AND min(accelerator) = max(accelerator) AS one_accelerator,
-            bool_or({_IS_INCONCLUSIVE}) AS is_silent,
+            bool_or({_IS_INCONCLUSIVE}) AS is_unreached,
             coalesce(arg_max(accelerator, place) FILTER (WHERE accelerator <> ''), '') AS named
         FROM checks GROUP BY run_id, cell_id)
     LEFT JOIN planned USING (run_id, cell_id) LEFT JOIN machines USING (run_id);
 """
 
-# A suite that ran as planned is replaced by a later one with its checks on the same machine and accelerator: there
-# each of its lines has a later one of another run. A suite is all lines of its run and cell.
+# A suite that ran as planned is replaced by a later one with its checks on the same machine and accelerator:
+# then each of its lines has a later one of another run. A suite is all lines of its run and cell.
 _LATER = """
 CREATE OR REPLACE TEMP TABLE newest AS
     SELECT machine, target, cell_id, accelerator, max(first) AS newest, arg_max(checks, first) AS newer_checks
     FROM suites
-    WHERE is_whole AND one_target AND one_accelerator AND accelerator <> '' AND NOT is_silent AND last <= $latest
+    WHERE is_whole AND one_target AND one_accelerator AND accelerator <> '' AND NOT is_unreached AND last <= $latest
     GROUP BY machine, target, cell_id, accelerator;
 """
 
@@ -105,14 +105,14 @@ CREATE OR REPLACE TEMP TABLE never AS
     WHERE is_whole IS DISTINCT FROM true;
 """
 
-_CONCLUSIVE = f"""
-CREATE OR REPLACE TEMP TABLE spoken AS
-    SELECT *, row_number() OVER (ORDER BY spoken_at, place) AS rank FROM (
+_NUMBERED = f"""
+CREATE OR REPLACE TEMP TABLE numbered AS
+    SELECT *, row_number() OVER (ORDER BY dated, place) AS rank FROM (
         SELECT place, run_id, cell_id, check_name, requested_target AS target, coalesce(machine, '') AS machine,
             coalesce(list_contains(kept.checks, check_name), false) AS planned,
             CASE WHEN c.accelerator <> '' THEN c.accelerator ELSE named END AS accelerator,
-            {_IS_INCONCLUSIVE} AS silent,
-            CASE WHEN started_at > $latest THEN '' ELSE started_at END AS spoken_at
+            {_IS_INCONCLUSIVE} AS unreached,
+            CASE WHEN started_at > $latest THEN '' ELSE started_at END AS dated
         FROM checks AS c JOIN kept USING (run_id, cell_id)
         UNION ALL
         SELECT {_LAST} + row_number() OVER (ORDER BY place, position, list_position(checks, check_name)), run_id,
@@ -123,24 +123,24 @@ CREATE OR REPLACE TEMP TABLE spoken AS
 
 _REDUCED = """
 CREATE OR REPLACE TEMP TABLE grouped AS
-    SELECT *, max(last_any) OVER kind AS last_place, bool_or(is_told) OVER kind AS place_is_told
+    SELECT *, max(last_any) OVER kind AS last_place, bool_or(is_conclusive) OVER kind AS place_is_conclusive
     FROM (SELECT machine, target, planned, cell_id, check_name, accelerator, min(rank) AS first_any,
             max(rank) AS last_any,
-            bool_or(NOT silent) AS is_told, arg_max(run_id, rank) FILTER (WHERE NOT silent) AS last_run
-        FROM spoken GROUP BY machine, target, planned, cell_id, check_name, accelerator)
+            bool_or(NOT unreached) AS is_conclusive, arg_max(run_id, rank) FILTER (WHERE NOT unreached) AS last_run
+        FROM numbered GROUP BY machine, target, planned, cell_id, check_name, accelerator)
     WINDOW kind AS (PARTITION BY machine, target, planned, cell_id, check_name);
 CREATE OR REPLACE TEMP TABLE candidates AS
-    SELECT spoken.*, first_any, last_place, place_is_told, last_run FROM spoken JOIN grouped
+    SELECT numbered.*, first_any, last_place, place_is_conclusive, last_run FROM numbered JOIN grouped
         USING (machine, target, planned, cell_id, check_name, accelerator);
 CREATE OR REPLACE TEMP TABLE before AS
-    SELECT first_any, max(rank) AS last_other FROM candidates WHERE NOT silent AND run_id <> last_run
+    SELECT first_any, max(rank) AS last_other FROM candidates WHERE NOT unreached AND run_id <> last_run
     GROUP BY first_any;
 """
 
-_STANDING = """
+_LATEST_RESULTS = """
 SELECT place, run_id, cell_id, check_name, target, machine, planned, accelerator
 FROM candidates LEFT JOIN before USING (first_any)
-WHERE (NOT silent AND rank > coalesce(last_other, -1)) OR (NOT place_is_told AND rank = last_place)
+WHERE (NOT unreached AND rank > coalesce(last_other, -1)) OR (NOT place_is_conclusive AND rank = last_place)
 ORDER BY rank
 """
 
@@ -185,9 +185,9 @@ def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
         "SELECT unnest(?::VARCHAR[]) AS cell_id, unnest(?::VARCHAR[]) AS target",
         [list(targets), list(targets.values())],
     )
-    connection.execute(_CONCLUSIVE, latest)
+    connection.execute(_NUMBERED, latest)
     connection.execute(_REDUCED)
-    rows = connection.execute(_STANDING).fetchall()
+    rows = connection.execute(_LATEST_RESULTS).fetchall()
     return [
         Reduced(
             place=place if place < _LAST else None,

@@ -328,8 +328,8 @@ def suite_revisions(checks: Sequence[str], versions: Mapping[str, str] | None = 
     whose revision isn't 1. Without `versions`, today's."""
     found = checker_versions() if versions is None else versions
     names = [SUITES, *(CHECK + check for check in checks)]
-    said = {name: revision_of(found.get(PREFIX + name, "1")) for name in names}
-    return ", ".join(f"{name} {one}" for name, one in said.items() if name == SUITES or one != "1")
+    stated = {name: revision_of(found.get(PREFIX + name, "1")) for name in names}
+    return ", ".join(f"{name} {one}" for name, one in stated.items() if name == SUITES or one != "1")
 
 
 if __name__ == "__main__":

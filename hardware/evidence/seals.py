@@ -138,7 +138,7 @@ def examine(
         whole = ""
         for seal in about.get(run_of(name), ()):
             if name not in seal.files:
-                if name in ends and seal.run_id == run_of(name):  # a run has one end: one of two is false
+                if name in ends and seal.run_id == run_of(name):  # a run has one end: of two, one is forged
                     changed |= {name: seal} if seal.file != name else {}
                 elif name not in alone:
                     added.add(name)

@@ -140,7 +140,7 @@ def read_line(data: bytes) -> Line:
     if len(data) > LONGEST_LINE:
         raise ValueError("longer than 16 MiB")
     brackets = data.count(b"{") + data.count(b"[")
-    if brackets > MOST_BRACKETS:  # two bytes each in the file, and thirty times that in memory
+    if brackets > MOST_BRACKETS:  # 2 bytes each in the file, 60 in memory
         raise ValueError(f"more than {MOST_BRACKETS:,} lists and tables")
     try:
         parsed = _DECODER.decode(data.decode("utf-8"))
@@ -253,7 +253,7 @@ def _gather(files: Iterable[_Read]) -> Evidence:
                 lines.append(line)
                 continue
             broken.append(BrokenLine(file=one.name, number=number, reason=why[:200]))
-            if not foreign and not isinstance(line, EndLine):  # its results may be lost, whatever its origin says
+            if not foreign and not isinstance(line, EndLine):  # its results may be lost, whatever its origin
                 damaged.append(Damage(run_id=line.run_id, until=line.started_at, cells=_named([line]), whole=False))
     runs = [line for line in lines if isinstance(line, RunLine)]
     checks = [line for line in lines if isinstance(line, CheckLine)]

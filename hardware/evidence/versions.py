@@ -53,7 +53,7 @@ def versions_of(inventory: HardwareInfo) -> dict[str, str]:
         python=host.python_version,
         macos=host.release if host.system == "Darwin" else None,
     )
-    found["hwcompat"] = RELEASE  # for information: what expires evidence is the revisions
+    found["hwcompat"] = RELEASE  # for information only: revisions expire evidence
     found |= checker_versions()
     found |= {_plugin(name): version for name, version in plugged_versions().items()}
     if fault := os.environ.get(FAULT_VARIABLE):

@@ -95,7 +95,7 @@ class EvidenceWriter:
     def end(self, reason: str, counts: Mapping[str, int], resumes: Iterable[str] = ()) -> None:
         """Write that the run is over, and seal its files and those of the runs that it `resumes`. A resumed run that
         is still running isn't sealed: it seals its own files."""
-        if self._is_torn:  # what is sealed ends with a whole line
+        if self._is_torn:  # a sealed file ends with a whole line
             self._append(b"\n")
         files = digests(self.folder, [self.run_id, *(one for one in resumes if not self._is_running(one))])
         self.write(EndLine(run_id=self.run_id, ended_at=now(), reason=reason, counts=dict(counts), files=files))

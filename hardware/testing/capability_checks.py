@@ -99,7 +99,7 @@ class CapabilityChecks:
     def gradient_error(self) -> float:
         """Return the error of all gradients together, relative to their scale."""
         runnable = self._able("backward")
-        require_room(reference.bytes_for_gradients(self._reference_model), "comparing the gradients")
+        require_memory(reference.bytes_for_gradients(self._reference_model), "comparing the gradients")
         with self._at(Stage.RUN), self._observed(runnable) as choices:
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
@@ -201,7 +201,7 @@ class CapabilityChecks:
 # Memory that is left, checked before large work
 
 
-def room_left() -> int:
+def memory_left() -> int:
     """Return the available bytes of this machine, at most what the limit of this process leaves.
 
     Raise `NotApplicable` if the amount is unknown.
@@ -213,9 +213,9 @@ def room_left() -> int:
     return available if limit == resource.RLIM_INFINITY else max(0, min(available, limit - _data_bytes()))
 
 
-def require_room(needed: int, purpose: str) -> None:
+def require_memory(needed: int, purpose: str) -> None:
     """Raise `NotApplicable` with both figures if `purpose` needs more bytes than are available."""
-    room = room_left()
+    room = memory_left()
     if needed > room:
         raise NotApplicable(f"{purpose} takes {needed / _GIB:.1f} GiB, and {room / _GIB:.1f} GiB are free")
 
@@ -224,7 +224,7 @@ def _data_bytes() -> int:
     """Return the bytes that count towards the limit already, or 0 if unknown."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):  # not Linux: then there is no limit of the runner's either
+    except (OSError, UnicodeDecodeError):  # not Linux, where the runner sets no limit
         return 0
     return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData:")), 0)
 
@@ -274,7 +274,7 @@ def replay_inputs(given: Mapping[str, Array], generated: Generation, generates: 
         behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
         inputs[name] = np.pad(inputs[name], behind, mode="edge")
     if "position_ids" in inputs:
-        first = int(inputs["position_ids"].min())  # some count from behind the padding token
+        first = int(inputs["position_ids"].min())  # some models start after the padding token
         inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0) + first
     return inputs
 

@@ -175,7 +175,7 @@ def open_model(model_class: type[Any], folder: Path, *, empty: bool = False) -> 
     key = (model_class, str(folder), stamp)
     found = _opened.get(key)
     if found is None or found.writes() != found.at_first:
-        _opened.clear()  # one checkpoint at a time: the last one's memory goes back
+        _opened.clear()  # one checkpoint at a time: free the last one's memory
         found = _opened[key] = _Opened(*open_files(model_class, folder, weight_files(folder)))
     model = copy_over(found.model)
     _revisions[model] = (found, weights_hash(folder))
@@ -296,7 +296,7 @@ def _not_loaded(
     try:
         with torch.device("meta"):
             model_class(config)
-    except Exception as own:  # what the configuration alone raises isn't the weights' fault
+    except Exception as own:  # the configuration alone fails, not the weights
         return _config_invalid(model_class, folder, own)
     return ModelRefused(
         f"the checkpoint {echo(str(folder))} cannot be loaded as {model_class.__name__}",

@@ -66,7 +66,7 @@ def _plain(distribution: str) -> str:
 def _is_known(module: ModuleType) -> bool:
     name = module.__name__
     in_package = any(name == known or name.startswith(f"{known}.") for known in _OURS)
-    return in_package or Path(module.__file__ or "").name == NAME
+    return in_package or Path(getattr(module, "__file__", None) or "").name == NAME
 
 
 def strange_conftests(suite: Path) -> tuple[Path, ...]:

@@ -43,7 +43,7 @@ def _has_hash(file: Path, revision: str) -> bool:
         return graph_hash(file) == revision
     except (BrokenInput, OSError):  # another file in the folder
         return False
-    except Exception as error:  # protobuf has an error class of its own for what is no .onnx file
+    except Exception as error:  # protobuf has its own error class for invalid files
         if type(error).__name__ != "DecodeError":
             raise
         return False

@@ -106,7 +106,7 @@ class OnnxReference(GraphReference):
         try:
             outputs = dict(zip(self._names, self._wide.run(None, wide), strict=True))
             self.said = _narrowed(outputs)
-        except Exception as error:  # an operator of the evaluator that insists on float32 may raise anything
+        except Exception as error:  # operators that require float32 may raise any class
             self.said = f"float32, because in float64 it fails with {type(error).__name__}"
             outputs = dict(zip(self._names, self._plain.run(None, dict(inputs)), strict=True))
         return {name: np.asarray(value) for name, value in outputs.items()}
@@ -215,11 +215,11 @@ def _widened(model: Any) -> Any:
     return wide
 
 
-def dimension(axis: int, said: int | str) -> int | str:
+def dimension(axis: int, size: int | str) -> int | str:
     """Return a size, or the name of a dynamic one, which is the same for one axis in all inputs."""
-    if isinstance(said, int) and said > 0:
-        return said
-    name = "".join(char if char.isascii() and char.isalnum() else "_" for char in str(said or "")).strip("_").lower()
+    if isinstance(size, int) and size > 0:
+        return size
+    name = "".join(char if char.isascii() and char.isalnum() else "_" for char in str(size or "")).strip("_").lower()
     if name.isidentifier():
         return f"{name}_size" if name in ("seed", "random", "np") or keyword.iskeyword(name) else name
     return "batch" if axis == 0 else f"size_{axis}"
@@ -232,7 +232,7 @@ def _index_range(graph: Any, name: str) -> int:
     """Return the rows of the smallest table in which an input is an index, or 0 if it isn't one."""
     tables = {one.name: list(one.dims) for one in graph.initializer}
     reached, sizes = {name}, []
-    for node in graph.node:  # nodes stand in the order in which they run
+    for node in graph.node:  # nodes are in execution order
         if node.op_type in _CARRIES and node.input and node.input[0] in reached:
             reached |= set(node.output)
         if node.op_type == "Gather" and len(node.input) > 1 and node.input[1] in reached and node.input[0] in tables:

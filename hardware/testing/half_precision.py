@@ -170,7 +170,7 @@ class HalfPrecision:
         )
         return self._generation is not None
 
-    # What is left of an error
+    # The error beyond rounding
 
     def settle_outputs(self, got: Outputs, want: Outputs, required: Sequence[str]) -> Settled | None:
         """Compare outputs with those of float64, moved by what the target's choices change."""
@@ -264,7 +264,7 @@ class HalfPrecision:
             changed=any(one.changed for one in passes),
         )
 
-    # What a check was decided under
+    # Conditions of a check
 
     def adopt(self, settled: Settled) -> None:
         """Add what was allowed for to the conditions."""

@@ -108,7 +108,7 @@ class ModelTest(CapabilityChecks):
             self.runnable.close()
         self.backend.close()
 
-    # Where it runs
+    # Target and device
 
     @cached_property
     def _placement(self) -> tuple[BaseBackend, str]:
@@ -203,7 +203,7 @@ class ModelTest(CapabilityChecks):
             self.measured.stage = error.stage or stage
             raise
 
-    # What a suite calls
+    # Calls of a suite
 
     @property
     def tolerance(self) -> float:
@@ -342,8 +342,8 @@ class ModelTest(CapabilityChecks):
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         found = dict(loaded.conditions) if loaded is not None else {}
-        said = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
-        found |= {name: text for name, text in said.items() if text} | self._conditions_of_check
+        texts = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
+        found |= {name: text for name, text in texts.items() if text} | self._conditions_of_check
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
             found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, without a reason'}"

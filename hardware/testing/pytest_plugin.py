@@ -151,7 +151,7 @@ class EvidenceRecorder:
         from ..evidence.writer import machine_label
 
         named = os.environ.get(EVIDENCE_VARIABLE, str(DEFAULT_EVIDENCE))
-        if "://" in named:  # as a path it would be a folder called `s3:`
+        if "://" in named:  # as a path it would be the folder `s3:`
             raise pytest.UsageError(f"{EVIDENCE_VARIABLE} names no folder; evidence is published when a run is over")
         folder = Path(named)
         inventory = detect()
@@ -281,7 +281,7 @@ class EvidenceRecorder:
             self._not_imported[suite] = str(report.longrepr)
 
     def _write_import_failures(self, suite: SuiteFile, text: str, conditions: dict[str, str]) -> None:
-        if self._writer is None:  # nothing is recorded where checks are only listed
+        if self._writer is None:  # with --collect-only nothing is recorded
             return
         for check in suite.checks:
             line = _import_failure(self._writer.run_id, suite, check, text, conditions)
@@ -363,7 +363,7 @@ def _facts_of(case: object) -> tuple[dict[str, Any], str]:
         return {}, ""
     try:
         return case.facts(), ""
-    except Exception as error:  # a backend may raise anything here; a check without facts is no pass
+    except Exception as error:  # backends may raise any class; a check without facts isn't a pass
         return {}, f"{type(error).__name__}: {error}"
 
 
@@ -387,7 +387,7 @@ def _peak_memory() -> int | None:
     """Return the most memory that this process has held so far, in bytes, imports included."""
     try:
         import resource
-    except ImportError:  # only Unix tells
+    except ImportError:  # only on Unix
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)

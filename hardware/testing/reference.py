@@ -239,7 +239,7 @@ def identity_of(model: torch.nn.Module) -> str:
         return digest.hexdigest()
     for name, tensor in sorted(_all_tensors(model), key=lambda named: named[0]):
         digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-        # As bytes: NumPy has no bfloat16, which a model may keep tables in.
+        # As bytes: NumPy has no bfloat16, which tables of a model may have.
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
@@ -318,7 +318,7 @@ class ReferenceStore:
         """Keep outputs; the file appears whole or not at all."""
         from safetensors.numpy import save
 
-        # Not ascontiguousarray, which makes an array of one element of a single number.
+        # Not ascontiguousarray, which turns a scalar into an array of one element.
         arrays = {key: np.asarray(value, order="C") for key, value in outputs.items()}
         facts = {"identity": identity, "checksum": digest_of(arrays)}
         write_whole(self._path(identity, inputs), save(arrays, metadata=facts), mode=0o600)

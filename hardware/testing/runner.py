@@ -108,7 +108,7 @@ def run_suites(
         finally:
             progress.closed()
             gc.unfreeze()  # so that imports can be freed at the end
-            counts = settle(writer, suites, reason)
+            counts = close_missing_checks(writer, suites, reason)
             writer.end(reason, counts, run.resumes)
     return counts
 
@@ -247,21 +247,21 @@ class _Loop:
             elif one.watch.over and ending is endings[-1]:
                 self._end(one, ending, _WELL)
             else:
-                self._complete(one, ending, _WELL)
+                self._complete_suite(one, ending, _WELL)
 
     def _end(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
         """Write the lines of the last suite of an ended child; the rest of its group gets a new child, next."""
-        self._complete(one, ending, device)
+        self._complete_suite(one, ending, device)
         if device.state is DeviceState.LOST:
             self.lost[one.group.suites[ending.number].cell.target] = device.reason
         if left := one.group.suites[ending.number + 1 :]:
             self.waiting.insert(0, replace(one.group, suites=left))
         self.working.remove(one)
 
-    def _complete(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
+    def _complete_suite(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
         suite = one.group.suites[ending.number]
         selected = bool(self.task.pytest_arguments)
-        lines = account_for(suite, one.watch.pid, ending, device, self.writer, selected=selected)
+        lines = complete_suite(suite, one.watch.pid, ending, device, self.writer, selected=selected)
         self._report_end(suite, lines)
 
     def _report_end(self, suite: SuiteFile, lines: Sequence[CheckLine]) -> None:
@@ -271,7 +271,7 @@ class _Loop:
 # Lines that the parent writes for its children
 
 
-def account_for(
+def complete_suite(
     suite: SuiteFile,
     pid: int,
     ending: ChildEnding,
@@ -342,7 +342,7 @@ def close(
     return written
 
 
-def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
+def close_missing_checks(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
     """Return the outcomes of all checks of this run, after planned ones without a line were closed with the
     reason."""
     written = read_run(writer.folder, writer.run_id)

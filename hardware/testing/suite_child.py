@@ -23,7 +23,7 @@ from .check_lines import is_full_disk
 from .pytest_environment import shield_pytest
 
 _SUITE_INI = Path(__file__).with_name("suite.ini")
-_LONGEST_REASON = 1000  # a line of a pipe is written whole
+_LONGEST_REASON = 1000  # so that a message is written to the pipe at once
 
 PYTEST_INTERNAL = 3
 """pytest's exit code for an internal error."""
@@ -74,7 +74,7 @@ def run_child(task: ChildTask) -> int:
 
 def _run_child(task: ChildTask) -> int:
     die_with_parent(task.parent)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # held while it was started
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # blocked while it was started
     _log_to(task, 0)
     sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="replace", closefd=False)

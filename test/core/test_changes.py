@@ -13,6 +13,7 @@ import pytest
 from generators.run import run_job
 from hardware.applied_fix import KNOWN, VARIABLE, AppliedFix
 from hardware.backends import _torch
+from hardware.backends.base import Generation
 from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.export.openvino_export import changed_ways
@@ -75,12 +76,27 @@ class Doubling:
         assert inputs["x"].shape[0] == 1
         return {"y": 2 * inputs["x"]}
 
+    def watched(self, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+        return self(**inputs), {"aten.mul": 1}
+
+    def generate(self, inputs: dict[str, np.ndarray], *, steps: int) -> Generation:
+        tokens = np.repeat(inputs["x"][:, :1], steps, axis=1)
+        return Generation(tokens=tokens, logits=2.0 * tokens, start=inputs["x"], used_cache=bool(tokens[0, 0]))
+
 
 def test_one_row_at_a_time_gives_the_whole_batch() -> None:
     batch = {"x": np.arange(6.0).reshape(3, 2)}
     rows = RowByRow(Doubling())
     assert np.array_equal(rows(**batch)["y"], 2 * batch["x"])
     assert rows.can == {"save"}
+    outputs, left_to_host = rows.watched(batch)
+    assert np.array_equal(outputs["y"], 2 * batch["x"])
+    assert left_to_host == {"aten.mul": 3}
+    generated = rows.generate(batch, steps=2)
+    assert np.array_equal(generated.tokens, np.repeat(batch["x"][:, :1], 2, axis=1))
+    assert np.array_equal(generated.logits, 2 * generated.tokens)
+    assert np.array_equal(generated.start, batch["x"])
+    assert not generated.used_cache, "the first row used none"
     with pytest.raises(NotApplicable):
         list(rows_of({"x": np.zeros((3, 2)), "patches": np.zeros((7, 2))}))
 

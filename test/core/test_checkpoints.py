@@ -127,9 +127,9 @@ def test_a_check_that_would_not_fit_is_not_applicable_with_both_figures(monkeypa
     free = SimpleNamespace(available_bytes=3 * 2**30)
     monkeypatch.setattr(capability_checks, "read_memory", lambda: free)
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    capability_checks.require_room(2**30, "comparing the gradients")
+    capability_checks.require_memory(2**30, "comparing the gradients")
     with pytest.raises(NotApplicable, match=r"comparing the gradients takes 4.0 GiB, and 3.0 GiB are free"):
-        capability_checks.require_room(4 * 2**30, "comparing the gradients")
+        capability_checks.require_memory(4 * 2**30, "comparing the gradients")
     monkeypatch.setattr(capability_checks, "_data_bytes", lambda: 2**30)
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (3 * 2**30, 3 * 2**30))
-    assert capability_checks.room_left() == 2 * 2**30, "the limit of the process counts as well"
+    assert capability_checks.memory_left() == 2 * 2**30, "the limit of the process counts as well"

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from evidence_lines import run_line
+from evidence_lines import check_line, run_line
 
 from hardware.backends.factory import backend_class
+from hardware.detection import detect
 from hardware.errors import OutputError
 from hardware.evidence.record import Outcome, to_dict
 from hardware.evidence.store import Evidence, read_folder
+from hardware.evidence.versions import RELEASE
 from hardware.evidence.writer import EvidenceWriter
 from hardware.testing import child_watch, runner
 from hardware.testing.check_lines import line_for
@@ -23,8 +26,9 @@ from hardware.testing.child_watch import ChildWatch
 from hardware.testing.device_state import DeviceState, Probed
 from hardware.testing.progress import Progress
 from hardware.testing.runner import Limits, run_suites
+from hardware.testing.session import Session, exit_code, run_session
 from hardware.testing.suite_child import ChildTask
-from hardware.testing.suite_file import SuiteFile, read_suite
+from hardware.testing.suite_file import SuiteFile, read_suite, stamp
 
 TASK = ChildTask(
     suites=["a", "b"],
@@ -177,7 +181,7 @@ class DeviceProbe:
     def kill(self) -> None: ...
 
 
-SCRIPTS: Mapping[str, Sequence[str]] = {
+SCRIPTS: dict[str, Sequence[str]] = {
     "good": ("first", "second", "over"),
     "dies": ("first", "second!", "-6"),
     "hangs": ("first!",),
@@ -196,11 +200,11 @@ class Runs:
         self.most = 0
 
     def suite(self, model: str, target: str = "cpu", **facts: str) -> SuiteFile:
-        head = f'CELL = "{model}/fill-mask/{target}/float32"\n' + "".join(
-            f'{name} = "{value}"\n' for name, value in facts.items()
-        )
+        constants = {"CELL": f"{model}/fill-mask/{target}/float32", **facts}
+        head = "".join(f'{name} = "{value}"\n' for name, value in constants.items())
+        checks = "".join(f"\n\ndef test_{name}():\n    pass\n" for name in ("first", "second"))
         path = self.folder / f"test_{model}_{target}.py"
-        path.write_text(head + "".join(f"\n\ndef test_{name}():\n    pass\n" for name in ("first", "second")))
+        path.write_text(stamp(head + checks), encoding="utf-8")
         found = read_suite(path)
         assert found is not None
         return found
@@ -234,9 +238,9 @@ class Runs:
         return False
 
     def write(self, child: Child, suite: SuiteFile, check: str) -> None:
-        path = Path(child.task.evidence) / f"run-{child.pid}.jsonl"
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(to_dict(line_for(suite, "run", check, Outcome.PASSED))) + "\n")
+        run_id = child.task.run_id
+        with (Path(child.task.evidence) / f"{run_id}-{child.pid}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(to_dict(line_for(suite, run_id, check, Outcome.PASSED))) + "\n")
 
     def run(self, *suites: SuiteFile, progress: Progress | None = None, **how: object) -> Evidence:
         writer = EvidenceWriter(self.folder / "evidence", "run")
@@ -347,21 +351,62 @@ def test_checks_that_were_left_out_and_models_that_are_missing_are_not_run(runs:
 
 
 class Interrupts(Progress):
-    """Somebody presses Ctrl-C when the second suite begins."""
+    """Somebody presses Ctrl-C when a suite of this model begins."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
 
     def began(self, suite: SuiteFile, check: str) -> None:
-        if suite.cell.model == "hangs":
+        if suite.cell.model == self.model:
             raise KeyboardInterrupt
 
 
 def test_an_interruption_ends_all_children_and_closes_the_record(runs: Runs, children: list[Child]) -> None:
     with pytest.raises(KeyboardInterrupt):
-        runs.run(*map(runs.suite, ("hangs", "hangs-2", "good")), jobs=2, progress=Interrupts())
+        runs.run(*map(runs.suite, ("hangs", "hangs-2", "good")), jobs=2, progress=Interrupts("hangs"))
     evidence = read_folder(runs.folder / "evidence")
     assert {(line.outcome, line.error_type) for line in evidence.checks} == {(Outcome.NOT_RUN, "interrupted")}
     assert len(evidence.checks) == 6
     assert evidence.ends[0].reason == "interrupted"
     assert [child.returncode for child in children] == [-9, -9]
+
+
+def test_a_session_that_was_interrupted_is_resumed_and_then_complete(runs, monkeypatch) -> None:
+    suites, evidence, notes, here = [*map(runs.suite, ("good", "hangs"))], runs.folder / "evidence", [], detect()
+
+    def session(**how: Any) -> Session:
+        plan = [suite.planned({"level": "high"}) for suite in suites]
+        more = {"command": "c", "machine": "lab", "limits": Limits(timeout_s=5.0), "jobs": 1, "on_note": notes.append}
+        return run_session(suites, plan, here, evidence=evidence, **{**more, **how})
+
+    first = session(progress=Interrupts("hangs"))
+    assert (first.interrupted, notes) == (True, [])
+    monkeypatch.setitem(SCRIPTS, "hangs", SCRIPTS["good"])
+    second = session(resume=True)
+    good, other = (suite.cell.id for suite in suites)
+    assert (second.interrupted, second.run_of(good), second.run_of(other)) == (False, first.run_id, second.run_id)
+    assert notes[0] == f"resuming run {first.run_id}: 1 cell(s) are done, 1 run"
+    run = read_folder(evidence).run(second.run_id)
+    assert ([one.cell_id for one in run.plan], run.resumes, run.jobs) == ([other], (first.run_id,), 1)
+    assert (run.machine, run.command, run.versions["hwcompat"]) == ("lab", "c", RELEASE)
+    third = session(resume=True)
+    assert (third.run_id, notes[-1]) == (second.run_id, f"nothing to resume: run {second.run_id} is complete")
+
+
+def test_the_exit_code_of_a_run_shows_failures_unreached_checks_and_missing_devices() -> None:
+    passed, failed = check_line(), check_line("builds", Outcome.FAILED)
+    unreached, left_out = (
+        check_line("builds", Outcome.NOT_RUN, error_type=one) for one in ("not_reached", "deselected")
+    )
+    for lines, missing, code in (
+        ([passed], False, 0),
+        ([passed], True, 1),
+        ([passed, failed], False, 1),
+        ([passed, unreached], False, 1),
+        ([passed, left_out], False, 0),
+        ([left_out, left_out], False, 5),
+    ):
+        assert exit_code(lines, missing=missing) == code
 
 
 def test_a_temporary_folder_without_room_is_an_output_error_and_the_run_can_be_gone_on_with(

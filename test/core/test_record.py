@@ -161,7 +161,7 @@ JSON: Any = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from([RUN, CHECK, END]), st.data())
 def test_whatever_a_field_holds_a_line_is_read_or_is_broken_input(line: Any, data: Any) -> None:
     whole = to_dict(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 from hardware.cell import Cell
+from hardware.errors import OutputError
 from hardware.evidence.record import Outcome
 from hardware.testing import measurement, pytest_plugin
+from hardware.testing.check_lines import is_full_disk
 from hardware.testing.pytest_plugin import EvidenceRecorder
 from hardware.testing.suite_file import SuiteFile, stamp
 
@@ -119,3 +122,20 @@ def test_only_isolated_suites_as_they_were_generated_keep_references(tmp_path, w
         suite.write_text(text + more)
         EvidenceRecorder(given).pytest_runtest_setup(SimpleNamespace(path=suite, name="test_builds"))
         assert measurement.keeps_references is kept
+
+
+def test_a_full_disk_is_recognized_by_number_text_or_cause_and_not_in_assertions() -> None:
+    by_cause, in_handler = RuntimeError("kept nowhere"), RuntimeError("while it was handled")
+    by_cause.__cause__ = OSError(errno.EROFS, "refused")
+    in_handler.__context__ = OSError(errno.EDQUOT, "refused")
+    hidden = RuntimeError("another one")
+    hidden.__context__, hidden.__suppress_context__ = OSError(errno.ENOSPC, "refused"), True
+    full = [
+        OSError(errno.ENOSPC, ""),
+        OSError(errno.EFBIG, ""),
+        ValueError("No space left on device"),
+        OutputError("x"),
+    ]
+    assert [one for one in (*full, by_cause, in_handler) if not is_full_disk(one)] == []
+    others = [None, OSError(errno.EACCES, "no"), ValueError("28"), AssertionError("no space left on device"), hidden]
+    assert [one for one in others if is_full_disk(one)] == []

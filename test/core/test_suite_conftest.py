@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+
+import pytest
 
 from generators.suites.suite_files import prepare_folder, suite_conftest
-from hardware.testing.foreign_plugins import GENERATED, NAME, digest_of_text, is_harmless, strange_conftests
+from hardware.testing import pytest_plugin
+from hardware.testing.foreign_plugins import (
+    GENERATED,
+    NAME,
+    digest_of_text,
+    is_harmless,
+    strange_conftests,
+    unknown_plugins,
+)
 
 HARMLESS = """
 import os
@@ -51,6 +61,15 @@ STRANGE = [
 def test_a_conftest_that_could_change_what_a_check_means_is_not_harmless() -> None:
     assert is_harmless(HARMLESS)
     assert [text for text in STRANGE if is_harmless(text)] == []
+
+
+def test_plugins_that_are_neither_pytests_nor_ours_are_unknown() -> None:
+    manager = pytest.PytestPluginManager()
+    manager.register(pytest_plugin)
+    assert unknown_plugins(manager) == ()
+    manager.register(ModuleType("reruns"))
+    manager.register(ModuleType("hardware.testing_but_another"))
+    assert unknown_plugins(manager) == ("hardware.testing_but_another", "reruns")
 
 
 def test_the_text_that_is_written_is_known_where_suites_run() -> None:

@@ -79,6 +79,32 @@ def test_a_half_written_line_is_broken_and_one_that_follows_stands_alone(tmp_pat
     assert found(tmp_path) == (["a", "c", "d"], [(path.name, 2), (path.name, 4)])
 
 
+def test_a_line_that_is_cut_short_is_taken_back_or_stands_alone(tmp_path: Path, monkeypatch) -> None:
+    writer, write = EvidenceWriter(tmp_path, "r1"), os.write
+    writer.write(check_line("a"))
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    def short(descriptor: int, data: bytes) -> int:
+        return write(descriptor, data[:40])
+
+    for refused, message, others in (
+        (full, "No space", {}),
+        (short, "cut short", {}),
+        (short, "cut", {"ftruncate": full}),
+    ):
+        with monkeypatch.context() as patch:
+            for name, function in {"write": refused, **others}.items():
+                patch.setattr(os, name, function)
+            with pytest.raises(OutputError, match=message):
+                writer.write(check_line("b"))
+        assert found(tmp_path) == (["a"], [(writer.path.name, 2)] if others else [])
+    writer.write(check_line("c"))
+    writer.close()
+    assert found(tmp_path) == (["a", "c"], [(writer.path.name, 2)])
+
+
 def test_a_line_that_cannot_be_used_is_reported_and_hides_nothing_else(tmp_path: Path) -> None:
     unusable = {
         b"\x00\xff\xfe\x80garbage": "",

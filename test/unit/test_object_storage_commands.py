@@ -30,7 +30,8 @@ def door(*words: object) -> int:
     return int(reporter.main([str(word) for word in words]))
 
 
-def test_what_was_published_is_read_from_there_by_each_command(tmp_path, capsys) -> None:
+def test_what_was_published_is_read_from_there_by_each_command(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # reports go to the working directory
     folder, other, home = (tmp_path / name for name in ("own", "other", "home"))
     write(folder, a_run("20260105T000000Z-00000a", 5, BERT))
     write(folder, a_run("20260205T000000Z-00000b", 6, GPT2), broken=["backward"])
