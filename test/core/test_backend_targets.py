@@ -223,7 +223,7 @@ def test_a_backend_refuses_what_its_runtime_does_not_support(plug, tmp_path):
         assert caught.value.error_type == error_type
     assert not backend.reset()
     assert backend.to_device(backend) is backend
-    assert backend.get_device_info().to_dict()["device_id"] == 0
+    assert [get_backend(name).device_id for name in ("plugged", "plugged:2")] == [0, 2]
 
 
 def test_a_proof_counts_what_its_allow_list_lacks_and_the_coarsest_dtype():
