@@ -60,6 +60,7 @@ def test_a_device_is_available_if_the_runtime_sees_it() -> None:
         ("openvino:GPU.1", "GPU.1", True),
         ("openvino:GPU.1", "GPU.0", False),
         ("openvino:NPU", "CPU", False),
+        ("openvino:NPU", "(CPU)", False),
     ):
         backend = get_backend(target)
         assert backend.is_asked_device(used) is asked, (target, used)
