@@ -65,7 +65,7 @@ def main() -> None:
 
     worker.lowering_of = lowering_of
     answers = {name: getattr(worker, name) for name in ("describe", "run", "gradients", "save")}
-    importlib.import_module("serving").serve(answers)
+    importlib.import_module("serve").serve(answers)
 
 
 if __name__ == "__main__":
