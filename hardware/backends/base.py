@@ -20,8 +20,8 @@ from ..model.model_types import Generation as Generation
 from ..model.model_types import ModelSubject as ModelSubject
 from ..model.model_types import Unsupported as Unsupported
 from ..target import Target
-from .device_info import DeviceInfo as DeviceInfo
-from .device_info import DeviceSettings, settings_for
+from ._device_info import DeviceInfo as DeviceInfo
+from ._device_info import DeviceSettings, settings_for
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo

@@ -10,7 +10,7 @@ import pytest
 from hardware import registry
 from hardware.backends import factory
 from hardware.backends.base import BaseBackend, Execution, FileSubject, Runnable, Unsupported, coarsest
-from hardware.backends.device_info import OWN, settings_for
+from hardware.backends._device_info import OWN, settings_for
 from hardware.backends.factory import (
     BackendFactory,
     BackendType,
@@ -26,7 +26,7 @@ from hardware.backends.factory import (
 )
 from hardware.backends.simulated import FAULT_KINDS, FAULT_VARIABLE, SimulatedFault
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BackendUnavailable, BrokenPlugin, UsageError
 from hardware.evidence.versions import relevant_versions, versions_of
 from hardware.target import Target

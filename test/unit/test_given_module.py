@@ -16,7 +16,7 @@ from generators.recipes.own_module import derive_own_module
 from generators.suites.render import render_given
 from generators.suites.suite_files import regenerate
 from hardware.cell import MODULE_TASK, Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import ModelError
 from hardware.target import Target
 from hardware.testing.suite_file import is_edited, read_suite

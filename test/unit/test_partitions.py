@@ -11,7 +11,7 @@ import pytest
 from made_runs import BERT, GPT2, a_run, write
 
 from generators.compatibility import verdict_cache
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput
 from hardware.evidence import compacted
 from hardware.evidence.compacted import Compacted, compact
