@@ -26,7 +26,7 @@ from generators.recipes.operator_calls import OperatorCall
 from hardware.backends.base import Unsupported
 from hardware.evidence.record import Stage
 from hardware.export.exported import ONNX
-from hardware.export.onnx_export import OPSET, _bound, _exportable, _write_out_sums, drop_empty, fold
+from hardware.export.onnx_export import OPSET, _clip_constants, _expand_added_constants, _exportable, drop_empty, fold
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
@@ -152,8 +152,8 @@ def export(subject: OneOperator, folder: Path) -> tuple[str, ...]:
             )
         fold(raw, file)
         drop_empty(file)
-        _bound(file)
-        _write_out_sums(file)
+        _clip_constants(file)
+        _expand_added_constants(file)
     except Exception as error:  # The exporter raises any exception.
         raise Refused("export", _line(error)) from error
     return tuple(sorted({node.op_type for node in onnx.load(str(file)).graph.node} - {"Constant", "Identity"}))
@@ -197,8 +197,8 @@ def on_openvino(subject: OneOperator, folder: Path) -> tuple[str, ...]:
 
 
 def qnn_attempt() -> Try:
-    """Export and compute on QNN in a strict session."""
-    from hardware.backends.qnn import PROVIDER, QNNBackend
+    """Export, and compute on QNN in a strict session."""
+    from hardware.backends.qnn import QNNBackend
 
     backend = QNNBackend(Target(name="qnn"))
     limit = tolerance_for(Target(name="qnn"), "float32").limit
@@ -219,7 +219,8 @@ def qnn_attempt() -> Try:
             )
         except Unsupported as error:
             raise Refused("compile", _line(error).removeprefix("QNN doesn't run the model: "), types) from error
-        if left := sorted(name for other, ops in proof["assigned"].items() if other != PROVIDER for name in ops):
+        elsewhere = [ops for provider, ops in proof["assigned"].items() if provider != backend.PROVIDER]
+        if left := sorted(name for ops in elsewhere for name in ops):
             raise Refused("compile", f"it leaves {', '.join(left)} to the host", types)
         outputs = [one.name for one in onnx.load(str(folder / ONNX)).graph.output]
         _compare(subject, [found[name] for name in outputs], limit, types)

@@ -24,7 +24,7 @@ class ExportedRunnable(Runnable):
     """Base of such runnables. Every pass reports where its nodes ran."""
 
     unseen: str
-    """What the runtime doesn't report."""
+    """Parts of a pass that the runtime doesn't report."""
 
     def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
         self.backend, self.subject, self.precision = backend, subject, precision
@@ -34,7 +34,7 @@ class ExportedRunnable(Runnable):
         self.files: dict[Shapes, Path] = {}
         self.conditions: Mapping[str, str] = {"optimisation": "O0", **backend.facts()}
         self.proofs: dict[Shapes, Mapping[str, Any]] = {}
-        """By shapes, the report of the session that ran."""
+        """Report of the session that ran, by shapes."""
 
     @abstractmethod
     def prepared(self, file: Path, inputs: Inputs) -> Path:

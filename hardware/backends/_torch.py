@@ -1,4 +1,4 @@
-"""What all targets of PyTorch share: placement, forward pass, decoding, gradients and their proof."""
+"""Base of all targets of PyTorch: placement, forward pass, decoding, gradients and their proof."""
 
 from __future__ import annotations
 

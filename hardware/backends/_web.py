@@ -1,4 +1,4 @@
-"""What the web targets share: ONNX Runtime Web in a separate browser for each model, driven by a worker, and the same
+"""Base of the web targets: ONNX Runtime Web in a separate browser for each model, driven by a worker, and the same
 provider without a browser.
 
 The worker's environment (`make setup-web`) holds Playwright, ONNX Runtime Web and the Chromium that has WebNN; the
@@ -84,7 +84,7 @@ class NodesBackend(OnnxWorkerBackend):
     """Whether every axis of a file needs a size."""
 
     UNSEEN: ClassVar[str]
-    """What the runtime doesn't report."""
+    """Parts of a pass that the runtime doesn't report."""
 
     COARSE_OPERATORS: ClassVar[tuple[str, ...]] = ()
     """Operators that the API's standard allows to be coarser than float32."""

@@ -38,7 +38,7 @@ class WebRunnable(ExportedRunnable):
         self.pass_of(self.example)
         self.actual_dtype = backend.computed_in(_products(self.files[shapes_of(self.example)]) or precision)
         self.decoded: dict[str, dict[Path, NodePlacement]] = {}
-        """By decoding graph, the placement of the nodes of each of its files."""
+        """Placement of the nodes of each file, by decoding graph."""
 
         self.graphs = self._decoding() if subject.generates != "none" else {}
         self.can = frozenset({"generate"} if self.graphs else ())

@@ -1,4 +1,4 @@
-"""What targets that compute in a worker share: a process of their own environment, which gets arrays as files and may
+"""Base of targets that compute in a worker: a process of their own environment, which gets arrays as files and may
 run ONNX files in any build of ONNX Runtime."""
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class BaseBackend(ABC):
 
     BACKEND_NAME: ClassVar[str]
     ROUTE: ClassVar[str] = ""
-    """How every model gets to the target; empty if there are several routes, which evidence then names."""
+    """Route of every model to the target; empty if there are several routes, which evidence then names."""
     EXPIRES_ON: ClassVar[tuple[str, ...]] = ("torch", "transformers")
     """Names whose change of version expires all evidence (`hardware.evidence.versions`): distributions,
     `package (target)` in a separate environment, `cuda (torch)` for what torch was built with, `<vendor>_driver` and
@@ -136,7 +136,7 @@ class BaseBackend(ABC):
 
     FORK_SAFE: ClassVar[bool] = True
     CAN: ClassVar[frozenset[str]] = frozenset()
-    """What all runnables of this backend can do, known before a model is loaded."""
+    """Abilities of all runnables of this backend, known before a model is loaded."""
 
     WARM_IMPORTS: ClassVar[tuple[str, ...]] = ()
     """Modules that a runner's parent process may import before it forks."""
@@ -146,7 +146,7 @@ class BaseBackend(ABC):
 
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32",)
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"tf32": "float32"}
-    """By the requested precision, the dtype that the target's proof has to name, if it is another."""
+    """Dtype that the target's proof has to name, by the requested precision, if it is another."""
 
     DEADLINE_S: ClassVar[float] = 300.0
     """Default time limit of a check in seconds; the first check exports, loads and compiles."""

@@ -111,10 +111,8 @@ class OpenVINOBackend(BaseBackend):
             return self.device_info(self.device, f"{self.device}, {str(full).strip()}", device_id=device_id)
         name = self.device if device_id == self.device_id else f"{self.target.variant}.{device_id}"
         core = openvino.Core()
-        supported = set(core.get_property(name, "SUPPORTED_PROPERTIES"))
-        facts: dict[str, Any] = {
-            k: core.get_property(name, asked) for k, asked in _FACTS.items() if asked in supported
-        }
+        known = set(core.get_property(name, "SUPPORTED_PROPERTIES"))
+        facts: dict[str, Any] = {k: core.get_property(name, asked) for k, asked in _FACTS.items() if asked in known}
         capable = facts.pop("capabilities", [])
         if name not in CHOICES:  # a choice between devices has no arithmetic of its own
             facts["bf16"] = "BF16" in capable

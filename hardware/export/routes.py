@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Way = Callable[[ModelSubject, "Inputs", Path], Exported]
 Ways = Sequence[tuple[str, Way]]
 Prove = Callable[[Exported, Proof, Opener], tuple[Exported, float]]
-"""Function that compares an export with torch: returns the export with what was found out about it, and its error."""
+"""Function that compares an export with torch: returns the export with its new facts, and its error."""
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""What exporters, backends and checks share about a model: types, named tensors, calls and decoding."""
+"""Types, named tensors, calls and decoding of models, shared by exporters, backends and checks."""

@@ -19,7 +19,7 @@ INT8_LIMIT = 0.25
 show more of it than trained ones."""
 
 FLOAT8_LIMIT = 0.25
-"""The same for float8, which rounds to 3 bits of mantissa: at most 6 % of each term."""
+"""Error of float8, which rounds to 3 bits of mantissa: at most 6 % of each term."""
 
 FLOAT8_MULTIPLE = 16
 """Rows and columns of a weight in `torch._scaled_mm` are multiples of this."""

@@ -123,7 +123,7 @@ class MixedPrecision(Strategy):
 
 
 class TrainingPrecision(MixedPrecision):
-    """The same for a training step, in a half precision with float32's range."""
+    """Mixed precision for a training step, in a half precision with float32's range."""
 
     training = True
 

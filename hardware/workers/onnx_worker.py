@@ -20,7 +20,7 @@ _KERNEL = "_kernel_time"
 
 _sessions: dict[str, Any] = {}
 _placed: dict[int, dict[str, Any]] = {}
-"""By session of a built-in provider, where its nodes ran: from the profile of its first run, which ends with it."""
+"""Places of nodes by session of a built-in provider: from the profile of its first run, which ends with it."""
 
 
 def _runtime() -> Any:

@@ -9,8 +9,8 @@ import pytest
 
 from hardware import registry
 from hardware.backends import factory
+from hardware.backends.base import BaseBackend, Execution, FileSubject, Runnable, Unsupported, coarsest
 from hardware.backends._device_info import OWN, settings_for
-from hardware.backends.base import BaseBackend, Execution, Runnable, coarsest
 from hardware.backends.factory import (
     BackendFactory,
     BackendType,
@@ -205,6 +205,25 @@ def test_an_ability_that_a_runnable_lacks_is_not_pretended(tmp_path):
     for name, arguments in calls.items():
         with pytest.raises(NotImplementedError):
             getattr(runnable, name)(*arguments, **({"steps": 1} if name == "generate" else {}))
+
+
+def test_a_backend_refuses_what_its_runtime_does_not_support(plug, tmp_path):
+    plug()
+    backend = get_backend("plugged")
+    backend.require("float32")
+    for call, error_type in (
+        (lambda: backend.require("int4"), "unsupported_dtype"),
+        (lambda: backend.prepare_model(None), "unsupported_format"),
+        (lambda: backend.optimize_for_inference(None), "unsupported_format"),
+        (lambda: backend.optimize_for_training(None), "unsupported_format"),
+        (lambda: backend.load_file(FileSubject(file=tmp_path / "net.xyz"), {}, "float32"), "unsupported_format"),
+    ):
+        with pytest.raises(Unsupported, match="plugged") as caught:
+            call()
+        assert caught.value.error_type == error_type
+    assert not backend.reset()
+    assert backend.to_device(backend) is backend
+    assert [get_backend(name).device_id for name in ("plugged", "plugged:2")] == [0, 2]
 
 
 def test_a_proof_counts_what_its_allow_list_lacks_and_the_coarsest_dtype():

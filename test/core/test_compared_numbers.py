@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hardware.backends._onnx_probe import SIZE, overflows, precision_of, values_to_copy
+from hardware.backends._qnn_runnable import _drawn
 from hardware.backends._torch_checks import loss_weights
 from hardware.backends.base import Generation
 from hardware.compare import ReferenceNotFinite, compare, compare_gradients
 from hardware.export.onnx_export import output_name
 from hardware.export.verify_export import held_inputs
+from hardware.model.greedy_decoding import told_of_each_token
+from hardware.model.outputs import nested, ruled_out
+from hardware.model.positions import positions_of, steps_within
 from hardware.output_masks import masks_of
 from hardware.testing.capability_checks import replay_inputs
 from hardware.testing.reference import ReferenceStore
@@ -152,3 +157,59 @@ def test_a_cached_reference_keeps_its_shapes_and_is_not_used_once_it_changed(tmp
     data[-1] ^= 1
     file.write_bytes(bytes(data))
     assert store.get("id", inputs) is None
+
+
+def test_inputs_for_calibration_keep_their_ranges():
+    example = {
+        "values": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4),
+        "ids": np.array([[3, 9, 4], [5, 3, 8]]),
+        "mask": np.array([[1, 1, 0], [1, 1, 1]]),
+    }
+    assert all(_drawn(example, 0)[name] is one for name, one in example.items())
+    first, again, other = (_drawn(example, number) for number in (1, 1, 2))
+    scale = np.abs(first["values"]).max()
+    assert 1 <= scale < 1.5
+    np.testing.assert_allclose(np.sort(first["values"].ravel()), example["values"].ravel() * scale, rtol=1e-5)
+    assert first["ids"].shape == (2, 3)
+    assert (first["ids"].min() >= 3, first["ids"].max() <= 9) == (True, True)
+    assert first["mask"] is example["mask"]
+    assert all(np.array_equal(first[name], again[name]) for name in example)
+    assert not np.array_equal(first["values"], other["values"])
+
+
+def test_positions_of_a_model_limit_the_tokens_that_it_decodes():
+    def model(decoder=None, **config):
+        parts = {"sub_configs": {"text": None}, "text": SimpleNamespace(**config)}
+        return SimpleNamespace(config=SimpleNamespace(decoder=decoder, **parts))
+
+    text = {"vocab_size": 9, "max_position_embeddings": 20, "n_positions": 16}
+    assert positions_of(model(**text)) == 16
+    assert positions_of(model(vocab_size=9)) is None
+    assert positions_of(SimpleNamespace()) is None
+    both = model(SimpleNamespace(vocab_size=9, n_positions=5), **text)
+    assert [positions_of(both, decoding=one) for one in (False, True)] == [16, 5]
+    inputs = {"input_ids": np.ones((2, 12))}
+    assert [steps_within(model(**text), inputs, steps) for steps in (2, 6)] == [2, 4]
+    assert steps_within(model(**text), {"input_ids": np.ones((2, 16))}, 6) == 1
+    assert steps_within(model(**text), {"pixel_values": np.ones((2, 3))}, 99) == 15
+    assert steps_within(model(vocab_size=9), inputs, 99) == 99
+
+
+def test_inputs_of_each_token_and_nested_arguments_are_recognized_by_name():
+    for name, shape, of_each in (
+        ("token_type_ids", (2, 5), True),
+        ("cross_attention_mask", (2, 5, 1), True),
+        ("input_ids", (2, 5), False),
+        ("decoder_attention_mask", (2, 5), False),
+        ("position_ids", (2, 5), False),
+        ("token_type_ids", (2, 4), False),
+    ):
+        assert told_of_each_token(name, shape, (2, 5)) is of_each, name
+    row = np.array([1, 2])
+    given = {"a": row, "b.part": row, "c.0": row, "c.1": row, "d.*": row, "e.list": row}
+    found = nested(given)
+    assert (list(found), found["a"] is row) == ([*"abcde"], True)
+    assert (found["b"]["part"] is row, len(found["c"]), found["d"], found["e"]) == (True, 2, [1, 2], [1, 2])
+    smallest = np.array([np.finfo(np.float32).min, 1.0], np.float32)
+    assert ruled_out(smallest).tolist() == [-np.inf, 1.0]
+    assert ruled_out(row) is row

@@ -60,6 +60,7 @@ def test_a_device_is_available_if_the_runtime_sees_it() -> None:
         ("openvino:GPU.1", "GPU.1", True),
         ("openvino:GPU.1", "GPU.0", False),
         ("openvino:NPU", "CPU", False),
+        ("openvino:NPU", "(CPU)", False),
     ):
         backend = get_backend(target)
         assert backend.is_asked_device(used) is asked, (target, used)
@@ -112,6 +113,12 @@ def test_a_limit_of_the_exporter_counts_below_the_installed_version_and_is_lifte
     made = optimum_exporter.beyond_limit(subject(), {}, tmp_path)
     assert (seen, kind.MAX_TRANSFORMERS_VERSION) == ([None], "5.0")
     assert made.conditions()["exporter_limit"] == "transformers 5.0", "evidence names it"
+    decodes = [
+        optimum_exporter.beyond_limit(subject(generates=one), {}, tmp_path).decodes for one in ("none", "causal")
+    ]
+    assert decodes == [False, True]
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert optimum_exporter.limit_of(subject()) == "", "without a library there is no limit"
 
 
 def test_the_exporter_gets_a_copy_of_the_model_with_what_loading_needs(monkeypatch, tmp_path):

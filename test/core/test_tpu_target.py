@@ -9,7 +9,7 @@ import pytest
 
 from generators.compatibility.grade import level_rules
 from generators.compatibility.selection import StepResult, select
-from hardware.backends._xla_model import _leaves_device
+from hardware.backends._xla_model import _leaves_device, _placed
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.backends.tpu import TPUBackend, missing_tpu
@@ -114,3 +114,9 @@ def test_instructions_of_a_compiled_module_are_counted() -> None:
         "outfeed",
     }
     assert _leaves_device("custom-call:unknown"), "an unknown call is no proof"
+    proof = {"platforms": ["tpu"], "instructions": dict(found), "torch": {"aten.mm": 2}}
+    native, offloaded = _placed(proof, "tpu")
+    assert native == {"hlo.tanh": 1, "hlo.dot": 1, "hlo.custom-call:TopK": 1}
+    assert offloaded["aten.mm"] == 2
+    assert offloaded["hlo.send:host"] == 1
+    assert not _placed(proof, "cpu")[0], "its results are elsewhere"

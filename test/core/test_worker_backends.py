@@ -17,7 +17,9 @@ from hardware.backends import _native_webgpu
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import backend_class, get_backend
 from hardware.errors import BackendUnavailable
-from hardware.evidence.record import Stage
+from hardware.evidence.record import Outcome, Stage
+from hardware.testing.measurement import Measurement
+from hardware.testing.pytest_plugin import classify_error
 from hardware.workers import Browser, Environment, WorkerDied, WorkerError, WorkerTimeout, onnx_worker
 
 ADAPTER = {"vendor": "nvidia", "architecture": "ampere", "device": "", "description": "", "fallback": False}
@@ -107,12 +109,15 @@ def test_an_error_of_a_worker_has_its_type_and_stage() -> None:
         ("webgpu", WorkerError("TimeoutError", "run in the page took longer"), "timeout"),
         ("webgpu", WorkerError("PageFailed", "device was lost"), "context_lost"),
     )
+    broken = {"timeout": Outcome.TIMEOUT, "crash": Outcome.CRASHED, "out_of_memory": Outcome.OUT_OF_MEMORY}
     for name, error, error_type in cases:
         target = backend(name, FakeWorker({"assigned": {"CPUExecutionProvider": {"Resize": 2}}}, error))
         with pytest.raises(Unsupported) as caught:
             target.ask("run", stage=Stage.COMPILE, model="m.onnx")
         assert (caught.value.error_type, caught.value.stage) == (error_type, Stage.COMPILE), error
         assert error.message in str(caught.value)
+        outcome = classify_error(caught.value, "builds", Measurement())[0]
+        assert outcome == broken.get(error_type, Outcome.FAILED)
         if error_type == "unsupported_operator" and name == "qnn":
             assert "it leaves Resize (2) to the host; no kernel; first; second" in str(caught.value)
 

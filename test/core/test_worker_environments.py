@@ -191,6 +191,31 @@ def test_a_page_loads_files_of_two_folders_and_nothing_else(tmp_path: Path) -> N
         assert route.fulfill.call_args.kwargs["path"] == folders[file.partition("/")[0]] / file
 
 
+def test_an_answer_of_a_page_is_returned_and_an_error_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Crash(Exception):
+        """Playwright's error."""
+
+    class Limit(Crash):
+        """Playwright's TimeoutError."""
+
+    monkeypatch.setitem(sys.modules, "playwright", mock.Mock())
+    monkeypatch.setitem(sys.modules, "playwright.sync_api", mock.Mock(TimeoutError=Limit, Error=Crash))
+
+    def ask(**facts: Any) -> Any:
+        return browsers.Page(page=mock.Mock(**facts), said=[]).ask("run", {}, limit_s=3, files=[Path("a")])
+
+    assert ask(**{"evaluate.return_value": {"result": [1]}}) == [1]
+    for lost, shown in (("", "Fail: no kernel"), ("gone", "Fail: no kernel (device lost: gone)")):
+        answer = {"error": {"name": "Fail", "message": "no kernel", "lost": lost}}
+        with pytest.raises(browsers.PageFailed) as caught:
+            ask(**{"evaluate.return_value": answer})
+        assert (str(caught.value), caught.value.name) == (shown, "Fail")
+    with pytest.raises(TimeoutError, match="run in the page took longer than 3 s"):
+        ask(**{"wait_for_function.side_effect": Limit("slow")})
+    with pytest.raises(browsers.PageFailed, match="PageCrashed: it is gone"):
+        ask(**{"evaluate.side_effect": Crash("it is\n gone")})
+
+
 def test_warnings_of_a_page_are_kept_without_colors() -> None:
     opened: Any = _Open()
     assert opened.warnings() == []
@@ -230,22 +255,10 @@ def test_errors_of_a_page_have_a_type() -> None:
 
 def test_a_call_may_take_as_long_as_all_waits_in_it() -> None:
     """A browser that starts slowly, a session that opens slowly and a slow pass are each no hang."""
-    waited: list[float] = []
-
-    class Slow:
-        """A browser and a page that use up the time that they are given."""
-
-        def __getattr__(self, name: str) -> Any:
-            return lambda *_, **given: self._wait(given)
-
-        def _wait(self, given: dict[str, Any]) -> Any:
-            waited.append(given.get("timeout", 0) / 1000)
-            return self
-
-    driver = Slow()
-    driver.chromium = Slow()  # type: ignore[attr-defined]
-    browsers.Page.open(browsers.launch(driver, "webgpu", Path("chromium"), software=False), Path("dist"))
-    assert len([one for one in waited if one]) == 3, "each has a limit"
+    driver = mock.MagicMock()
+    page = browsers.Page.open(browsers.launch(driver, "webgpu", Path("chromium"), software=False), Path("dist")).page
+    calls = (driver.chromium.launch, page.goto, page.wait_for_function)
+    waited = [call.call_args.kwargs["timeout"] / 1000 for call in calls]
     assert sum(waited) == browsers.START_LIMIT_S
     for name in ("webgpu", "webnn"):
         backend: Any = backend_class(name)

@@ -13,7 +13,7 @@ from made_runs import BERT, GPT2, a_run, write
 from generators.compatibility import verdict_cache
 from hardware.detection import detect
 from hardware.errors import BrokenInput
-from hardware.evidence import compacted, parquet
+from hardware.evidence import compacted
 from hardware.evidence.compacted import Compacted, compact
 from hardware.evidence.evidence_table import EvidenceTable
 from hardware.evidence.latest import read_latest
@@ -244,18 +244,6 @@ def test_a_part_that_was_written_wrong_replaces_nothing(tmp_path, monkeypatch):
     assert lines_of(tmp_path) == before
     assert not compacted_files(tmp_path)
     assert not list(tmp_path.rglob("*.part"))
-
-
-def test_checked_parts_are_not_checked_again_unless_limits_change(tmp_path, monkeypatch):
-    fill(tmp_path, FEBRUARY)
-    compact(tmp_path)
-    parquet._checked.clear()
-    monkeypatch.setattr(parquet, "_wrong_with", lambda connection, path: f"checked {Path(path).parent.name}")
-    assert len(read_folder(tmp_path).runs) == 1
-    parquet._checked.clear()
-    monkeypatch.setattr(parquet, "LARGEST_TEXT", 1)
-    with pytest.raises(BrokenInput, match="checked month=2026-02"):
-        read_folder(tmp_path)
 
 
 def test_runs_that_plan_the_same_share_their_plan_in_memory(tmp_path):

@@ -55,7 +55,6 @@ STRAY = [some(GPU, 4), ON_GPU[0], "Shader compiled", f"{OTHER} Gone (away)", *ON
 LISTS = [some(NN, 2), *nodes(f"WEBNN_7_1 ({NN}_WEBNN_7_1_0)", "MemcpyFromHost (Memcpy)"), *SLICED]
 LOGS: list[tuple[str, list[str], Any]] = [
     (GPU, [every(GPU, 4)], (EVERY, {})),
-    (GPU, [every(GPU, 9)], (EVERY, {})),
     (GPU, [every("CPUExecutionProvider", 4)], ({}, EVERY)),
     (GPU, [*SLICED, some(GPU, 4), *ON_GPU], SPLIT),
     (GPU, MESSAGES, SPLIT),
@@ -67,7 +66,6 @@ LOGS: list[tuple[str, list[str], Any]] = [
     (NN, [*fused(*NODES), *LISTS], SPLIT),
     (GPU, ["Shader compiled", f"{OTHER} Initializing session."], "doesn't tell where"),
     (GPU, [some(GPU, 3), *ON_GPU[:3], some("CPU", 3), *SLICED[1:], "stray"], "lists 1 of 3 nodes of CPU"),
-    (GPU, [some(GPU, 4), *ON_GPU], "no place for Slice (part (1))"),
     (GPU, [every(GPU, 4), *SLICED], "has all nodes, and others"),
     (GPU, [every(GPU, 2)], "no place for MatMul (product)"),
     (NN, [*fused("product", "turn", "part (1)"), every(NN, 1)], "no place for Add (sum)"),
