@@ -142,10 +142,10 @@ def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ..
 
 
 def measured(model: Any, entry: TaskEntry, what: Classification, *, pad_senses: bool = True) -> Measured:
-    """Measure with padding on the side where a dropped mask is detected, but not padded tokens; right first.
+    """Measure with padding on the side where a dropped mask is detected, but not padded tokens.
 
-    A decoder tries the left side first. A mask without effect on either side is still an input: its suite reports
-    that it isn't honored. Without `pad_senses` images and sounds aren't padded.
+    A decoder is padded on the left, others on the right, then on the left. A mask without effect on either side is
+    still an input: its suite reports that it isn't honored. Without `pad_senses` images and sounds aren't padded.
     """
     decodes = what.architecture == "decoder-only" or generates(model, entry, what.model_type) == "causal"
     sides = ("left",) if decodes else ("right", "left")

@@ -224,23 +224,23 @@ def declared_precision(config: Any) -> tuple[str, str]:
 
 def quantized(config: Any) -> Quantized | None:
     """Return how the weights are stored, if the configuration says that they are quantized."""
-    said = getattr(config, "quantization_config", None)
-    if said is None:
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
         return None
-    said = said if isinstance(said, Mapping) else said.to_dict()
-    method = str(said.get("quant_method") or "an unnamed way")
-    return Quantized(method=method, bits=_bits(method, said))
+    settings = settings if isinstance(settings, Mapping) else settings.to_dict()
+    method = str(settings.get("quant_method") or "an unnamed way")
+    return Quantized(method=method, bits=_bits(method, settings))
 
 
-def _bits(method: str, said: Mapping[str, Any]) -> int | None:
+def _bits(method: str, settings: Mapping[str, Any]) -> int | None:
     for name in ("bits", "nbits", "w_bit", "weight_bits"):
-        if isinstance(said.get(name), int):
-            return int(said[name])
-    if said.get("load_in_4bit") or said.get("_load_in_4bit"):
+        if isinstance(settings.get(name), int):
+            return int(settings[name])
+    if settings.get("load_in_4bit") or settings.get("_load_in_4bit"):
         return 4
-    if said.get("load_in_8bit") or said.get("_load_in_8bit"):
+    if settings.get("load_in_8bit") or settings.get("_load_in_8bit"):
         return 8
-    named = _NAMED_BITS.search(str(said.get("weights") or said.get("quant_type") or ""))
+    named = _NAMED_BITS.search(str(settings.get("weights") or settings.get("quant_type") or ""))
     return int(named[1]) if named else _BITS.get(method)
 
 
