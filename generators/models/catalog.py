@@ -98,11 +98,11 @@ class Catalog:
         return tuple(sorted(found.values(), key=lambda one: model_type not in one.entry.first_for))
 
     def tasks_of_class(self, model_class: str) -> tuple[TaskEntry, ...]:
-        """The tasks that a class is mapped for, in order of priority."""
+        """Return the tasks that a class is mapped for, in order of priority."""
         return tuple(e for e in task_entries() if model_class in self.mappings.get(e.mapping, {}).values())
 
     def types_of_class(self, model_class: str) -> tuple[str, ...]:
-        """The model types that a class is mapped for."""
+        """Return the model types that a class is mapped for."""
         types = {t for m in self.mappings.values() for t, name in m.items() if name == model_class}
         return tuple(sorted(types & set(self.configs)))
 
@@ -137,7 +137,7 @@ def installed_version() -> str:
 
 @functools.cache
 def task_entries() -> tuple[TaskEntry, ...]:
-    """The lines of tasks.toml, in their order."""
+    """Return the lines of tasks.toml in order."""
     return tuple(_task_entry(line) for line in _task_data()["entry"])
 
 

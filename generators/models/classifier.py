@@ -121,7 +121,7 @@ def _spelling(name: str) -> str:
 
 
 def classify_type(model_type: str, task: str | None = None) -> Classification:
-    """Classify a model type by the mappings. Raises `ModelError` for an unknown type or task."""
+    """Classify a model type by the mappings. Raise `ModelError` for an unknown type or task."""
     catalog = catalog_of(model_type)
     tasks = catalog.tasks_of(model_type)
     chosen = next((t for t in tasks if task in (None, t.task)), None)

@@ -84,7 +84,7 @@ def is_known(model_type: str) -> bool:
 
 
 def known_types() -> tuple[str, ...]:
-    """The types of all libraries, those of transformers first."""
+    """Return the types of all libraries, those of transformers first."""
     return (*load_catalog().configs, *diffusion_catalog().configs)
 
 
@@ -178,7 +178,7 @@ class DiffusionCatalog:
         return _parts_of(pipelines[0]).get(part, "") if pipelines else ""
 
     def tasks_of_class(self, model_class: str) -> tuple[TaskEntry, ...]:
-        """The tasks that a class does in any family, in order of priority."""
+        """Return the tasks that a class does in any family, in order of priority."""
         done = {one.task for name in self.configs for one in self.tasks_of(name) if one.model_class == model_class}
         return tuple(entry for _, entry in diffusion_entries() if entry.task in done)
 

@@ -143,7 +143,7 @@ class Refusal:
     package: str = ""
 
     @property
-    def is_outlived(self) -> bool:
+    def is_resolved(self) -> bool:
         """Whether the missing package is installed now."""
         return bool(self.package) and importlib.util.find_spec(self.package) is not None
 
@@ -258,7 +258,7 @@ def refusals() -> Mapping[str, Refusal]:
 
 def refusal_of(model_type: str, task: str | None = None) -> Refusal | None:
     """Return why a type has no recipe of a task, or None if no obstacle is known; no `task` means the primary one."""
-    return next((one for one in _REFUSALS.of(model_type, task or "") if not one.is_outlived), None)
+    return next((one for one in _REFUSALS.of(model_type, task or "") if not one.is_resolved), None)
 
 
 def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, folder: Path | None = None) -> None:

@@ -82,7 +82,7 @@ def _without_inner_mask(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple
 def _drop_place(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """Set one place of the output of a convolution that splits its input to zero."""
     modules = dict(model.named_modules())
-    cutting = [name for name, module in modules.items() if _strides(module) and anatomy.is_heard(f"{name}.weight")]
+    cutting = [name for name, module in modules.items() if _strides(module) and anatomy.is_used(f"{name}.weight")]
     if not cutting:
         raise ValueError(f"{anatomy.class_name} has no mask, and no convolution that cuts its input up")
     name = random.choice(cutting)

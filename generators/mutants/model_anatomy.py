@@ -49,25 +49,25 @@ class ModelAnatomy:
     @cached_property
     def sites(self) -> tuple[AttentionLayer, ...]:
         """Attention layers, or their replacements (no single matrix), that the outputs depend on."""
-        return tuple(s for s in attention_sites(self._model) if s.kind != "weight" and self.is_heard(s.query.weight))
+        return tuple(s for s in attention_sites(self._model) if s.kind != "weight" and self.is_used(s.query.weight))
 
     @cached_property
     def convolutions(self) -> tuple[AttentionLayer, ...]:
         """Convolutions over several places that the outputs depend on."""
-        return tuple(site for site in convolution_sites(self._model) if self.is_heard(site.query.weight))
+        return tuple(site for site in convolution_sites(self._model) if self.is_used(site.query.weight))
 
     @cached_property
     def matrices(self) -> tuple[AttentionLayer, ...]:
         """All matrices that the outputs depend on: a model that mixes places by matrices has nothing else."""
-        return tuple(site for site in matrix_sites(self._model) if self.is_heard(site.query.weight))
+        return tuple(site for site in matrix_sites(self._model) if self.is_used(site.query.weight))
 
     @cached_property
     def position_tables(self) -> tuple[str, ...]:
         """Names of the tables of positions that the outputs depend on, or that are frozen and have no gradient."""
         frozen = {name for name, parameter in self._model.named_parameters() if not parameter.requires_grad}
-        return tuple(name for name in position_tables(self._model) if name in frozen or self.is_heard(name))
+        return tuple(name for name in position_tables(self._model) if name in frozen or self.is_used(name))
 
-    def is_heard(self, parameter: str) -> bool:
+    def is_used(self, parameter: str) -> bool:
         """Return whether the outputs depend on a parameter."""
         return parameter in self._used
 

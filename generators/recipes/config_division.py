@@ -287,7 +287,7 @@ def layers_needed(config: Any) -> int:
     return max(len(_outputs_of_layers(config)), *map(len, _lists(config, "layers_used").values()), 0)
 
 
-def telling_layers(config: Any) -> set[int]:
+def first_of_each_kind(config: Any) -> set[int]:
     """Return the indices of the first special layer and of the first other layer, for each list of special layers."""
     lists = _lists(config, "layers_apart").values() if not role_of(config, "depths") else ()
     plain = {next(place for place in range(len(special) + 1) if place not in special) for special in lists}

@@ -107,7 +107,7 @@ def _origin(model_type: str) -> str:
 
 def _without_effect(model: Any, found: Measured) -> list[str]:
     others = make_inputs(found.specs, SEED + 1, found.lengths)
-    return measurements.unheard(model, found.inputs, others, found.reference, found.masked_by, found.specs)
+    return measurements.ineffective_inputs(model, found.inputs, others, found.reference, found.masked_by, found.specs)
 
 
 def _unsteady(model: Any, found: Measured) -> list[str]:
@@ -120,9 +120,9 @@ def _best(
 ) -> tuple[float, Measured] | list[str]:
     """Return the `likely` gain if it meets all limits, else the best of all gains, or why none is accepted."""
     if likely is not None:
-        only = _best_of(config, config_class, chosen, what, gains=(likely,))
-        if isinstance(only, tuple) and not only[1].is_deaf and measurements.holds_half_precision(only[1].sensitivity):
-            return only
+        one = _best_of(config, config_class, chosen, what, gains=(likely,))
+        if isinstance(one, tuple) and not one[1].skips_mask and measurements.holds_half_precision(one[1].sensitivity):
+            return one
     return _best_of(config, config_class, chosen, what)
 
 
@@ -163,7 +163,7 @@ def _best_of(
         else:
             noise = figures.get("bfloat16_error", figures["float32_error"])
             signal = figures["attention_x1.1"] / noise
-            accepted.append((not found.is_deaf, measurements.holds_half_precision(figures), signal, gain, found))
+            accepted.append((not found.skips_mask, measurements.holds_half_precision(figures), signal, gain, found))
     for *_, gain, found in sorted(accepted, key=lambda one: one[:4], reverse=True):
         model, _ = _filled(config_class, chosen.model_class, config, gain)
         reasons = _unsteady(model, found)

@@ -73,9 +73,8 @@ def tiny_arguments(model_class: Any, family: str) -> dict[str, Any]:
     if why := overrides(family).get("refused"):
         raise ModelError(f"no tiny {family} can be made", why=why)
     defaults = defaults_of(model_class)
-    given = {
-        key: value for key, value in overrides_of(model_class.__name__, family, "config").items() if key in defaults
-    }
+    changes = overrides_of(model_class.__name__, family, "config")
+    given = {key: value for key, value in changes.items() if key in defaults}
     made = {**defaults, **_shrunk(defaults), **given}
     found = {name: value for name, value in made.items() if value != defaults.get(name, _plain)}
     return dict(json.loads(json.dumps(found)))

@@ -198,7 +198,7 @@ def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
         return {}
 
 
-def padding_heard(
+def padding_effect(
     model: torch.nn.Module,
     inputs: Mapping[str, Array],
     specs: Mapping[str, Any],
@@ -289,7 +289,7 @@ def holds_half_precision(sensitivity: Mapping[str, float]) -> bool:
     return sensitivity.get("bfloat16_error", math.inf) < BFLOAT16_ERROR
 
 
-def unheard(
+def ineffective_inputs(
     model: torch.nn.Module,
     inputs: Mapping[str, Array],
     others: Mapping[str, Array],

@@ -53,19 +53,19 @@ class Measured:
     mask_input: str | None
     sensitivity: dict[str, float]
     small_faults: tuple[Outputs, ...]
-    padding_heard: float
+    padding_effect: float
     unknown_masks: tuple[str, ...]
     trains_only: bool
 
     @property
-    def is_deaf(self) -> bool:
+    def skips_mask(self) -> bool:
         """Whether dropping the mask changes too little to be detected."""
         return self.sensitivity.get("mask_dropped", 1.0) < measurements.SUBTLE
 
     @property
-    def is_leaky(self) -> bool:
+    def reads_padding(self) -> bool:
         """Whether padded tokens change unmasked outputs, as when a text is read from its last token."""
-        return not self.padding_heard < measurements.NOISE
+        return not self.padding_effect < measurements.NOISE
 
     def recorded(self, origin: str) -> dict[str, Any]:
         """Return the 16 numbers of a main output, and their origin."""
@@ -109,10 +109,10 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
     masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
     asked = "padding" not in overrides(what.model_type, entry.task).get("not_asked", ())
     mask_input = masks[0] if masks and asked else None
-    padding = measurements.padding_heard(model, inputs, specs, reference, masked_by, mask_input)
+    padding = measurements.padding_effect(model, inputs, specs, reference, masked_by, mask_input)
     if not padding < measurements.NOISE:
         front = measurements.in_front(masked_by, reference, columns[1])
-        moved = measurements.padding_heard(model, inputs, specs, reference, front, mask_input)
+        moved = measurements.padding_effect(model, inputs, specs, reference, front, mask_input)
         masked_by, padding = (front, moved) if moved < measurements.NOISE else (masked_by, padding)
     sensitivity, small_faults = measurements.sensitivity_of(model, inputs, reference, masked_by, mask_input)
     return Measured(
@@ -125,7 +125,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
         mask_input=mask_input,
         sensitivity=sensitivity,
         small_faults=small_faults,
-        padding_heard=padding,
+        padding_effect=padding,
         unknown_masks=unknown_masks,
         trains_only=trains,
     )
@@ -142,10 +142,10 @@ def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ..
 
 
 def measured(model: Any, entry: TaskEntry, what: Classification, *, pad_senses: bool = True) -> Measured:
-    """Measure with padding on the side where a dropped mask is detected, but not padded tokens; right first.
+    """Measure with padding on the side where a dropped mask is detected, but not padded tokens.
 
-    A decoder tries the left side first. A mask without effect on either side is still an input: its suite reports
-    that it isn't honored. Without `pad_senses` images and sounds aren't padded.
+    A decoder is padded on the left, others on the right, then on the left. A mask without effect on either side is
+    still an input: its suite reports that it isn't honored. Without `pad_senses` images and sounds aren't padded.
     """
     decodes = what.architecture == "decoder-only" or generates(model, entry, what.model_type) == "causal"
     sides = ("left",) if decodes else ("right", "left")
@@ -159,9 +159,9 @@ def measured(model: Any, entry: TaskEntry, what: Classification, *, pad_senses: 
             raise ModelError(
                 f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {line_of(error)}"
             ) from error
-        if not results[-1].is_deaf and not results[-1].is_leaky:
+        if not results[-1].skips_mask and not results[-1].reads_padding:
             return results[-1]
-    return next((one for one in results if not one.is_deaf), results[0])
+    return next((one for one in results if not one.skips_mask), results[0])
 
 
 def generates(model: Any, entry: TaskEntry, model_type: str) -> str:

@@ -147,7 +147,7 @@ def _inputs(recipe: Recipe) -> dict[str, Array]:
 
 def _padding(model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> float:
     exact = float64_outputs(as_reference(copy_over(model)), inputs)
-    moved = measurements.padding_heard(model, inputs, recipe.inputs, exact, recipe.masked_by, recipe.mask_input)
+    moved = measurements.padding_effect(model, inputs, recipe.inputs, exact, recipe.masked_by, recipe.mask_input)
     return _rounded(moved)
 
 

@@ -20,12 +20,12 @@ from .config_division import (
     Division,
     divided,
     divisions_of,
+    first_of_each_kind,
     image_sizes,
     kept_lists,
     kept_outputs,
     layers_needed,
     rotary_sections,
-    telling_layers,
 )
 from .config_scopes import (
     arguments_of,
@@ -80,7 +80,7 @@ def _layers(config: Any, division: Division) -> list[int]:
     named = {name: getattr(config, name, None) for name in roles()["config"]["layer_kinds"]}
     kinds = {name: list(kind) for name, kind in named.items() if isinstance(kind, list | tuple) and kind}
     chosen = [kind for name, kind in kinds.items() if name in taken]
-    firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind} | telling_layers(config))
+    firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind} | first_of_each_kind(config))
     if any(kind not in chosen for kind in kinds.values()):
         firsts = list(range(max(firsts) + 1))
     wanted = max(2 * LAYERS if division.deeper else LAYERS, layers_needed(config))

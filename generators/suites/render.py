@@ -27,7 +27,7 @@ from hardware.testing.checks import Check, applicable_checks
 from hardware.testing.suite_file import stamp
 from hardware.testing.tolerances import OwnTolerance
 
-from .user_templates import FolderAlone, OwnTemplates, rendered_apart
+from .user_templates import FolderAlone, OwnTemplates, rendered_in_child
 
 _WIDTH = 88
 _PACKAGED = Path(__file__).parents[1] / "templates"
@@ -366,7 +366,7 @@ def _filled(architecture: str, values: Mapping[str, Any], template_folder: Path 
     """Return the stamped text of the template of that name; a user's folder comes first. Raise `UsageError`."""
     name = f"{architecture}.py.j2"
     if template_folder is not None:
-        body = rendered_apart(environment(template_folder), name, values)
+        body = rendered_in_child(environment(template_folder), name, values)
     else:
         try:
             body = environment().get_template(name).render(values)

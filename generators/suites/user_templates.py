@@ -64,7 +64,7 @@ class FolderAlone(jinja2.FileSystemLoader):
         return text, name, lambda: True
 
 
-def rendered_apart(environment: jinja2.Environment, name: str, values: Mapping[str, Any]) -> str:
+def rendered_in_child(environment: jinja2.Environment, name: str, values: Mapping[str, Any]) -> str:
     """Return the text of a template, compiled and rendered in a forked process with a limit on memory and time,
     because compiling evaluates constants.
 

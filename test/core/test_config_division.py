@@ -12,12 +12,12 @@ from generators.recipes.config_division import (
     Division,
     divided,
     divisions_of,
+    first_of_each_kind,
     image_sizes,
     kept_lists,
     kept_outputs,
     layers_needed,
     rotary_sections,
-    telling_layers,
 )
 
 
@@ -125,7 +125,7 @@ def test_stages_keep_their_ratios_and_images_two_patches_a_side() -> None:
 
 def test_lists_of_layers_follow_the_layers_that_are_kept() -> None:
     two_kinds = Layered(num_hidden_layers=10, num_blocks=4, window_block_indices=(0, 1, 3, 6))
-    assert telling_layers(two_kinds) == {0, 2}
+    assert first_of_each_kind(two_kinds) == {0, 2}
     assert kept_lists(two_kinds, [0, 2]) == {"window_block_indices": [0], "num_blocks": 1}
     assert kept_lists(two_kinds, [0, 1, 2, 3]) == {"window_block_indices": [0, 1, 3], "num_blocks": 3}
     used = Layered(backbone_out_indices=(2, 5, 8, 11))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ from generators.models.model_libraries import (
 )
 from generators.models.recipe import Recipe
 from generators.models.recipe_store import load_recipe
-from generators.recipes.diffusion import overrides_of, tiny_arguments
+from generators.recipes.diffusion import diffusion_specs, overrides_of, tiny_arguments
 from hardware.cell import DIFFUSION_TASKS, Cell
 from hardware.errors import ModelError
 from hardware.evidence.versions import relevant_versions
@@ -161,6 +164,82 @@ def test_a_family_like_another_gets_what_that_one_is_like_too() -> None:
     assert whole
     for family in ("stable-diffusion-xl-controlnet", "stable-diffusion-xl-controlnet-pag"):
         assert overrides_of("UNet2DConditionModel", family, "inputs").keys() >= whole.keys(), family
+
+
+class Denoiser:
+    """Takes what a transformer like Flux's does."""
+
+    config: Mapping[str, Any] = MappingProxyType(
+        {
+            "in_channels": 4,
+            "patch_size": 2,
+            "joint_attention_dim": 32,
+            "pooled_projection_dim": 24,
+            "axes_dims_rope": [4, 6, 6],
+            "guidance_embeds": True,
+        }
+    )
+
+    def forward(
+        self, hidden_states: Any, encoder_hidden_states: Any, pooled_projections: Any, timestep: Any, img_ids: Any,
+        txt_ids: Any, guidance: Any = None, return_dict: bool = True,
+    ) -> None: ...  # fmt: skip
+
+
+class Conditioned:
+    """Takes what the UNet of Stable Diffusion XL does."""
+
+    config: Mapping[str, Any] = MappingProxyType(
+        {
+            "in_channels": 4,
+            "block_out_channels": [8, 16],
+            "cross_attention_dim": 32,
+            "addition_embed_type": "text_time",
+            "projection_class_embeddings_input_dim": 100,
+            "addition_time_embed_dim": 8,
+            "time_cond_proj_dim": None,
+        }
+    )
+
+    def forward(
+        self, sample: Any, timestep: Any, encoder_hidden_states: Any, encoder_attention_mask: Any = None,
+        timestep_cond: Any = None, added_cond_kwargs: Any = None,
+    ) -> None: ...  # fmt: skip
+
+
+def test_inputs_of_a_step_follow_from_the_signature_and_the_configuration() -> None:
+    flux = make_inputs(diffusion_specs(Denoiser(), "some"), 0, (16, 9))
+    assert {name: array.shape for name, array in flux.items()} == {
+        "hidden_states": (2, 32, 4),
+        "encoder_hidden_states": (2, 16, 32),
+        "pooled_projections": (2, 24),
+        "timestep": (2,),
+        "img_ids": (32, 3),
+        "txt_ids": (16, 3),
+        "guidance": (2,),
+    }
+    assert (flux["timestep"] < 1).all()
+    unet = make_inputs(diffusion_specs(Conditioned(), "some"), 0, (16, 9))
+    assert {name: array.shape for name, array in unet.items()} == {
+        "sample": (2, 4, 8, 16),
+        "timestep": (2,),
+        "encoder_hidden_states": (2, 16, 32),
+        "encoder_attention_mask": (2, 16),
+        "added_cond_kwargs.text_embeds": (2, 52),
+        "added_cond_kwargs.time_ids": (2, 6),
+    }
+    assert unet["timestep"].dtype == np.int64
+    assert unet["timestep"].max() < 128
+
+
+def test_a_part_that_takes_no_known_input_is_refused_with_what_it_takes() -> None:
+    class Unknown:
+        config: Mapping[str, Any] = MappingProxyType({})
+
+        def forward(self, melody: Any) -> None: ...
+
+    with pytest.raises(ModelError, match="melody"):
+        diffusion_specs(Unknown(), "some")
 
 
 def test_a_picture_grows_with_the_prompt_and_is_not_square() -> None:

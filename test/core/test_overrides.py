@@ -46,7 +46,7 @@ def test_what_an_entry_is_like_counts_and_its_own_words_come_last(folder: Path) 
 
 
 def test_an_entry_that_cannot_be_read_is_refused(folder: Path) -> None:
-    for text, said in (
+    for text, message in (
         ('[a]\nreason = "r"\nconfg = {}', "something unknown: confg"),
         ("[a]\nconfig = {}", "no reason"),
         ('[a]\nreason = "r"\nlike = "b"\n[b]\nreason = "r"\nlike = "a"', "is like it"),
@@ -55,7 +55,7 @@ def test_an_entry_that_cannot_be_read_is_refused(folder: Path) -> None:
         ('[a]\nreason = "r"\nnot_asked = ["padding"]', "don't say why"),
     ):
         (folder / "a.toml").write_text(text)
-        with pytest.raises(BrokenInput, match=said):
+        with pytest.raises(BrokenInput, match=message):
             overrides.all_overrides()
     for name in ("a", "b"):
         (folder / f"{name}.toml").write_text('[t]\nreason = "r"')
@@ -82,8 +82,8 @@ def test_kinds_of_other_layers_than_those_of_an_entry_are_counted_anew() -> None
     given = {"num_hidden_layers": 2, "layer_types": ["a", "b"]}
     assert overrides.overridden(given, {"num_hidden_layers": 4}, config) == {"num_hidden_layers": 4}
     assert overrides.overridden(given, {"num_hidden_layers": 2}, config) == given
-    told = {"num_hidden_layers": 3, "layer_types": ["b", "b"]}
-    assert overrides.overridden(given, told, config) == told
+    changes = {"num_hidden_layers": 3, "layer_types": ["b", "b"]}
+    assert overrides.overridden(given, changes, config) == changes
 
 
 def test_an_entry_for_a_version_counts_with_that_version_alone(monkeypatch: pytest.MonkeyPatch) -> None:

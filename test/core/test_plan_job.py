@@ -143,10 +143,10 @@ def test_a_precision_that_a_named_target_is_not_asked_for_is_refused_with_those_
 
 
 def test_among_several_targets_the_one_without_the_precision_is_left_out_and_told(here):
-    told: list[str] = []
-    suites = plan_job([profile_of("bert")], ["cpu", "webgpu"], ["bfloat16"], here, on_note=told.append)
+    notes: list[str] = []
+    suites = plan_job([profile_of("bert")], ["cpu", "webgpu"], ["bfloat16"], here, on_note=notes.append)
     assert ids(suites) == ["bert/fill-mask/cpu/bfloat16"]
-    assert told == ["webgpu in bfloat16: hwcompat runs it in float32, float16, int8 only"]
+    assert notes == ["webgpu in bfloat16: hwcompat runs it in float32, float16, int8 only"]
     with pytest.raises(UsageError, match=r"cpu in int4.*webgpu in int4.*In int4 none computes"):
         plan_job([profile_of("bert")], ["cpu", "webgpu"], ["int4"], here)
 

@@ -107,15 +107,15 @@ def test_of_patterns_that_match_the_last_one_counts_and_without_defaults_the_com
 
 
 def test_all_problems_are_told_at_once_in_the_order_of_lines():
-    told = wrong(
+    reported = wrong(
         'schema_version = 2\nmodles = 1\n[defaults]\ntargets = ["cdua"]\n[[model]]\nname = "bert"\n'
         'precisions = ["float23"]\ntasks = ["fil-mask"]\n[expected]\n"bert/fill-mask/cpu/float32" = "hihg"\n'
     )
-    assert "has 6 problems" in told
-    places = [told.index(f"line {number}:") for number in (1, 2, 4, 7, 8, 10)]
+    assert "has 6 problems" in reported
+    places = [reported.index(f"line {number}:") for number in (1, 2, 4, 7, 8, 10)]
     assert places == sorted(places)
     for hint in ("'model'", "'cuda'", "'float32'", "'fill-mask'", "'high'"):
-        assert f"Did you mean {hint}" in told
+        assert f"Did you mean {hint}" in reported
 
 
 def test_each_problem_names_its_line():
@@ -140,9 +140,9 @@ def test_each_problem_names_its_line():
         (with_entry("tolerance", 'cells = "*"\nlimit = 1e-4\nreason = " "'), 7, "one line of text"),
         (with_entry("accepted_failure", 'cell = "bert"\nuntil = 2027-01-01T00:00:00'), 6, "without a time"),
     ):
-        told = wrong(text)
-        assert message in told
-        assert f"line {line}:" in told if line else "line 0" not in told
+        reported = wrong(text)
+        assert message in reported
+        assert f"line {line}:" in reported if line else "line 0" not in reported
 
 
 def test_a_limit_that_could_hide_everything_is_refused():
@@ -173,8 +173,8 @@ def test_the_lock_holds_exact_cells_of_known_targets():
         ("bert/fill-mask/nvidia/float32", "Write bert/fill-mask/cuda/float32"),
         ("bert/fill-mask/cdua/float32", "Did you mean 'cuda'"),
     ):
-        told = wrong(f'schema_version = 1\n[[model]]\nname = "bert"\n[expected]\n"{cell}" = "high"\n')
-        assert message in told
+        reported = wrong(f'schema_version = 1\n[[model]]\nname = "bert"\n[expected]\n"{cell}" = "high"\n')
+        assert message in reported
 
 
 def test_an_accepted_failure_is_exact_has_a_reason_and_an_end_and_is_accepted_once():

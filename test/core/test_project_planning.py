@@ -1,4 +1,4 @@
-"""From a project file to suites: what the command line says beats the file, and what can't be planned is told."""
+"""From a project file to suites: the command line beats the file, and what can't be planned is reported."""
 
 from __future__ import annotations
 

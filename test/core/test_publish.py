@@ -92,13 +92,13 @@ def test_if_nothing_is_good_no_folder_is_made(planned, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("CELL = ", "OTHER = ", "it holds no CELL"),
         ('CELL = "vit/image-classification/cpu', 'CELL = "vit/image-classification/xpu', "it is of the cell vit/"),
     ],
 )
-def test_what_its_template_made_no_suite_of_its_cell_is_kept_back(planned, tmp_path, old, new, said):
+def test_what_its_template_made_no_suite_of_its_cell_is_kept_back(planned, tmp_path, old, new, message):
     wrong = SimpleNamespace(**vars(planned[0]) | {"text": planned[0].text.replace(old, new, 1)})
     assert wrong.text != planned[0].text
     for others in ([], [planned[1]]):
@@ -106,7 +106,7 @@ def test_what_its_template_made_no_suite_of_its_cell_is_kept_back(planned, tmp_p
         assert set(there(tmp_path)) == {one.file_name for one in others}
         assert found.kept_back == (wrong.file_name,)
         assert found.exit_code == 1
-        assert said in found.text()
+        assert message in found.text()
 
 
 def test_what_a_person_edited_is_verified_where_it_lies_and_stays(planned, tmp_path):

@@ -1,4 +1,4 @@
-"""Recipes: what ships is heard by its checks, what is stored is read again, and what is broken is named."""
+"""Shipped recipes: faults and dropped masks move their outputs; files are read again, and broken ones are named."""
 
 from __future__ import annotations
 

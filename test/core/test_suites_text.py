@@ -71,8 +71,8 @@ def test_what_is_written_is_reported_the_same_when_nothing_changed_and_is_compar
 
 def test_a_verification_says_which_step_failed() -> None:
     found = Verification(suites=(GOOD, BAD))
-    told = json.loads(verified_text(found, "json"))["suites"]
-    assert [(one["name"], one["passes"], one["caught_by"], one["problem"]) for one in told] == [
+    plain = json.loads(verified_text(found, "json"))["suites"]
+    assert [(one["name"], one["passes"], one["caught_by"], one["problem"]) for one in plain] == [
         ("test_a.py", True, "c", ""),
         ("test_b.py", False, "", "it has no check"),
     ]
@@ -84,5 +84,5 @@ def test_a_verification_says_which_step_failed() -> None:
         taken_away=(),
         edited=(),
     )
-    told = json.loads(published_text(published, "json"))
-    assert (told["published"], told["kept_back"], len(told["suites"])) == (["test_a.py"], ["test_b.py"], 2)
+    plain = json.loads(published_text(published, "json"))
+    assert (plain["published"], plain["kept_back"], len(plain["suites"])) == (["test_a.py"], ["test_b.py"], 2)

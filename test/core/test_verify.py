@@ -1,4 +1,4 @@
-"""Verifying suites, without running any: what is taken, which break is tried, and what is said of each file."""
+"""Verifying suites without running any: which files are taken, which break is tried, and what is reported of each."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_suite_that_does_all_four_is_good(tmp_path: Path, rounds: Rounds) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "steps", "said"),
+    ("name", "steps", "message"),
     [
         ("test_blind.py", (True, True, True), "it can't fail"),
         ("test_failing.py", (True, True, False), "unbroken, matches_reference failed"),
@@ -101,12 +101,12 @@ def test_a_suite_that_does_all_four_is_good(tmp_path: Path, rounds: Rounds) -> N
     ],
 )
 def test_what_a_suite_does_not_do_is_named(
-    tmp_path: Path, rounds: Rounds, name: str, steps: tuple[bool, bool, bool], said: str
+    tmp_path: Path, rounds: Rounds, name: str, steps: tuple[bool, bool, bool], message: str
 ) -> None:
     write(tmp_path, name)
     one = verified(tmp_path)[name]
     assert (one.compiles, one.collected, one.passes) == steps
-    assert said in one.problem
+    assert message in one.problem
     assert not one.is_good
     found = Verification(suites=(one,))
     assert found.exit_code == 1

@@ -29,7 +29,7 @@ def suite_of(recipe: Recipe) -> str:
 
 
 def make_inputs_of(text: str) -> Callable[..., dict[str, Any]]:
-    """Return the function `make_inputs` of a suite."""
+    """Return the function `make_inputs` of a suite, without importing what the suite imports."""
     function = next(n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef) and n.name == "make_inputs")
     names: dict[str, Any] = {"np": np}
     exec(compile(ast.Module(body=[function], type_ignores=[]), "suite", "exec"), names)

@@ -23,7 +23,6 @@ from generators.models.recipe_store import (
 from generators.recipes import derive_many
 from generators.recipes.build_model import obstacle_of
 from generators.recipes.derive_many import Wanted, derive_and_keep, missing
-from hardware.errors import BrokenInput
 
 TYPES = ("bert", "dies", "hangs", "refuses")
 
@@ -86,17 +85,6 @@ def test_what_comes_of_it_is_kept_and_not_asked_for_again(cache: Path) -> None:
     list(derive_and_keep([Wanted(model_type="nosuch", task="x")], jobs=1))  # not the primary task
     assert load_recipe("nosuch") is None
     assert (cache / DERIVED / installed_version() / "bert@fill-mask.json").is_file()
-
-
-def test_what_was_missing_and_is_installed_by_now_is_tried_again_and_a_broken_list_is_named(cache: Path) -> None:
-    for package in ("no_such_package_here", "json"):
-        kind = Obstacle.MISSING_DEPENDENCY
-        lacking = Refusal(model_type="dinat", task="x", obstacle=kind, reason="r", package=package)
-        keep_refusal("dinat", "x", lacking)
-        assert (refusal_of("dinat", "x") is None) is (package == "json")
-    (cache / DERIVED / f"refused-{installed_version()}.json").write_text("{", encoding="utf-8")
-    with pytest.raises(BrokenInput, match="not a list of refusals"):
-        refusals()
 
 
 def test_only_what_its_own_class_does_excludes_a_type() -> None:

@@ -17,7 +17,7 @@ from generators.models.recipe_store import load_recipe
 from generators.recipes import derive
 from generators.recipes.input_layouts import chosen_layout, place_tokens, places, sound_layouts, with_sense_masks
 from generators.recipes.input_specs import input_specs
-from generators.recipes.measurements import run, unheard
+from generators.recipes.measurements import ineffective_inputs, run
 from hardware.compare import scale_of
 from hardware.errors import ModelError
 from hardware.model.outputs import nested
@@ -301,12 +301,14 @@ def test_an_input_that_changes_nothing_is_named() -> None:
     specs = {name: {"kind": "features", "shape": [4]} for name in ("past_values", "pixel_values")}
     inputs, others = make_inputs(specs, 0), make_inputs(specs, 1)
     clean = run(model, inputs)
-    found = unheard(model, inputs, others, clean, {}, specs)
+    found = ineffective_inputs(model, inputs, others, clean, {}, specs)
     assert len(found) == 1
     assert found[0].startswith("other pixel_values move the output by 0.0e+00")
     half = {**others, "past_values": np.stack([inputs["past_values"][0], others["past_values"][1]])}
-    assert unheard(model, inputs, half, clean, {}, specs) == found, "a row that is drawn alike says nothing"
-    assert len(unheard(model, inputs, inputs, clean, {}, specs)) == 2, "nothing was drawn anew"
+    assert ineffective_inputs(model, inputs, half, clean, {}, specs) == found, (
+        "a row that is drawn alike says nothing"
+    )
+    assert len(ineffective_inputs(model, inputs, inputs, clean, {}, specs)) == 2, "nothing was drawn anew"
 
 
 def test_an_example_that_is_left_out_is_named() -> None:
@@ -318,7 +320,7 @@ def test_an_example_that_is_left_out_is_named() -> None:
 
     model, specs = First(4, 3), {"pixel_values": {"kind": "features", "shape": [4]}}
     inputs, others = make_inputs(specs, 0), make_inputs(specs, 1)
-    assert len(unheard(model, inputs, others, run(model, inputs), {}, specs)) == 1
+    assert len(ineffective_inputs(model, inputs, others, run(model, inputs), {}, specs)) == 1
 
 
 def test_names_with_points_are_parts_of_what_a_forward_takes() -> None:

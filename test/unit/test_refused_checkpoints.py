@@ -155,21 +155,11 @@ def test_weights_that_the_class_does_not_take_are_named(folder):
     assert open_checkpoint(folder).remarks == (remark,)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("tokenizer.json", {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 103, "content": "<new>"}]}),
-        ("tokenizer_config.json", {"added_tokens_decoder": {"103": {"content": "<new>"}}}),
-        ("added_tokens.json", {"<new>": 103}),
-        ("vocab.json", {"a": 0, "<new>": 103}),
-    ],
-)
-def test_tokens_beyond_the_rows_of_the_model_are_said(folder, name, said):
-    (folder / name).write_text(json.dumps(said))
+def test_tokens_beyond_the_rows_of_the_model_are_reported(folder):
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "<new>": 103}}}))
     (remark,) = open_checkpoint(folder, empty=True).remarks
-    assert "ids up to 103" in remark
-    assert "96 rows" in remark
-    assert "resize_token_embeddings" in remark
+    for text in ("ids up to 103", "96 rows", "resize_token_embeddings"):
+        assert text in remark
 
 
 def test_check_model_repeats_the_remarks_and_refuses_with_the_reason_of_run(

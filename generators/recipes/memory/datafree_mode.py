@@ -129,8 +129,8 @@ def _places_of_truth(one: Any) -> Any:
         return one
     found: list[Any] = []
     for part in one:
-        told = isinstance(part, torch.Tensor) and not isinstance(part, FakeTensor) and part.dtype == torch.bool
-        found += part.nonzero(as_tuple=True) if told else [part]
+        is_known = isinstance(part, torch.Tensor) and not isinstance(part, FakeTensor) and part.dtype == torch.bool
+        found += part.nonzero(as_tuple=True) if is_known else [part]
     return found
 
 

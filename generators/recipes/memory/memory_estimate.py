@@ -231,15 +231,15 @@ def _train(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: Ma
     from torch.utils._pytree import tree_leaves
 
     trained = [one for one in model.parameters() if one.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=1e-5)
+    optimizer = torch.optim.AdamW(trained, lr=1e-5)
     for _ in range(2):
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss = _loss(model, tensors)
         loss.backward()
         mark((one.grad for one in trained if one.grad is not None), "gradients")
-        optimiser.step()
+        optimizer.step()
         mark(
-            (one for one in tree_leaves(optimiser.state_dict()["state"]) if isinstance(one, torch.Tensor)),
+            (one for one in tree_leaves(optimizer.state_dict()["state"]) if isinstance(one, torch.Tensor)),
             "optimiser",
         )
     return loss

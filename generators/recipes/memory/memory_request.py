@@ -54,7 +54,7 @@ class _Subject:
     encodes: bool
     longest: int | None
     precision: str
-    quantised: Quantised | None
+    quantized: Quantized | None
     notes: tuple[str, ...]
 
     @property
@@ -78,9 +78,9 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
         room = asked.get("least_room")
         if room is not None and estimates[0].total > room:
             estimates += [_estimate(subject, other) for other in _others(request, subject)]
-        if subject.quantised:
-            bits = subject.quantised.bits if request.mode != "training" else None
-            notes.append(_how_quantised(subject.quantised.method, bits))
+        if subject.quantized:
+            bits = subject.quantized.bits if request.mode != "training" else None
+            notes.append(_how_quantized(subject.quantized.method, bits))
             if bits:
                 estimates = [as_quantised(one, anatomy, bits) for one in estimates]
                 anatomy = replace(anatomy, linear=0, largest=0)
@@ -122,12 +122,12 @@ def _subject(name: str, task: str | None) -> _Subject:
         encodes=bool(getattr(config, "is_encoder_decoder", False)),
         longest=longest,
         precision=precision,
-        quantised=quantised(config),
+        quantized=quantized(config),
         notes=(why,) if why else (),
     )
 
 
-def _how_quantised(method: str, bits: int | None) -> str:
+def _how_quantized(method: str, bits: int | None) -> str:
     if bits is None:
         return f"its weights are quantised ({method}), and counted as if they were not"
     return (
@@ -193,7 +193,7 @@ def _estimate(subject: _Subject, request: MemoryRequest) -> MemoryEstimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantised:
+class Quantized:
     """How a checkpoint's linear layers are stored: the method's name, and bits of a weight or None if unknown."""
 
     method: str
@@ -222,25 +222,25 @@ def declared_precision(config: Any) -> tuple[str, str]:
     return "float32", f"its configuration names {declared}, which isn't counted here: figures are for float32"
 
 
-def quantised(config: Any) -> Quantised | None:
+def quantized(config: Any) -> Quantized | None:
     """Return how the weights are stored, if the configuration says that they are quantized."""
-    said = getattr(config, "quantization_config", None)
-    if said is None:
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
         return None
-    said = said if isinstance(said, Mapping) else said.to_dict()
-    method = str(said.get("quant_method") or "an unnamed way")
-    return Quantised(method=method, bits=_bits(method, said))
+    settings = settings if isinstance(settings, Mapping) else settings.to_dict()
+    method = str(settings.get("quant_method") or "an unnamed way")
+    return Quantized(method=method, bits=_bits(method, settings))
 
 
-def _bits(method: str, said: Mapping[str, Any]) -> int | None:
+def _bits(method: str, settings: Mapping[str, Any]) -> int | None:
     for name in ("bits", "nbits", "w_bit", "weight_bits"):
-        if isinstance(said.get(name), int):
-            return int(said[name])
-    if said.get("load_in_4bit") or said.get("_load_in_4bit"):
+        if isinstance(settings.get(name), int):
+            return int(settings[name])
+    if settings.get("load_in_4bit") or settings.get("_load_in_4bit"):
         return 4
-    if said.get("load_in_8bit") or said.get("_load_in_8bit"):
+    if settings.get("load_in_8bit") or settings.get("_load_in_8bit"):
         return 8
-    named = _NAMED_BITS.search(str(said.get("weights") or said.get("quant_type") or ""))
+    named = _NAMED_BITS.search(str(settings.get("weights") or settings.get("quant_type") or ""))
     return int(named[1]) if named else _BITS.get(method)
 
 
