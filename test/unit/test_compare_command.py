@@ -165,7 +165,7 @@ def test_runs_of_others_tests_and_broken_lines_are_reported_and_not_compared(fol
     assert "1 broken line(s) left out" in shown.err
 
 
-def test_two_folders_are_two_sides_and_files_are_written_where_asked(folder, tmp_path, capsys):
+def test_two_folders_are_two_sides_and_files_go_to_the_requested_folder(folder, tmp_path, capsys):
     other = tmp_path / "elsewhere"
     write(other, a_run("r7", 7, BERT, machine="lab"))
     found = data(capsys, str(folder), str(other))

@@ -156,7 +156,7 @@ def test_only_what_means_something_on_the_cell_is_offered():
 # A changed condition is no measurement
 
 
-def test_what_ran_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
+def test_a_run_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
     write_run(tmp_path, outcomes={"matches_reference": Outcome.FAILED}, number=1)
     before = [verdict.level for verdict in judge(read_latest(tmp_path), detect())]
     write_run(tmp_path, changes="attention=eager", number=2, monkeypatch=monkeypatch)
@@ -257,7 +257,7 @@ def tried_with(folder, evidence, monkeypatch, *, turned_by):
     return try_cell(CELL, place, here=here)
 
 
-def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
+def test_a_larger_change_is_not_tried_after_a_smaller_one_worked():
     by_id = {step.id: step for step in steps("t5/x/qnn/float32", error_type="unsupported_operator", stage="compile")}
 
     def came(id_, state):
@@ -280,7 +280,7 @@ EMPTY = judge_try(
 )
 
 
-def test_what_is_told_fits_the_schema_and_obeys_no_terminal(tmp_path, monkeypatch):
+def test_the_report_fits_the_schema_and_has_no_terminal_commands(tmp_path, monkeypatch):
     assert (EMPTY.state, EMPTY.why) == (TrialState.NOT_RUN, "killed")
     found = tried_with(tmp_path, None, monkeypatch, turned_by="attention=eager")
     hostile = replace(found, why="\x1b[31m<script>\n", cell=Cell.parse("a@b+c/fill-mask/cpu/float32"))
@@ -323,7 +323,7 @@ def test_a_pattern_means_failing_cells_of_the_evidence_and_what_is_no_cell_is_re
             asked_cells([name], None)
 
 
-def test_a_cell_without_a_remedy_is_told_why(tmp_path, monkeypatch):
+def test_a_cell_without_a_remedy_has_a_reason(tmp_path, monkeypatch):
     found = tried_with(tmp_path, None, monkeypatch, turned_by="nothing")
     text = remedies_markdown([replace(found, tried=(), reason="its operator has no kernel there at all")], "x")
     assert "No remedy: its operator has no kernel there at all" in text
