@@ -10,6 +10,7 @@ from made_runs import BERT, GPT2, a_run, write
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.runs import RunEvidence
 from reports.compare_command import named_runs, run_before, side_of
+from reports.comparison.cell_changes import since_green
 
 BROKEN = ("matches_reference", "backward")
 GREEN, RED = "20260101T000000Z-aaaaaa", "20260102T000000Z-bbbbbb"
@@ -67,3 +68,14 @@ def test_a_machine_has_the_newest_run_of_each_cell_that_was_not_cut_off(folder):
     write(folder, a_run("lab-of-one", 5))
     with RunEvidence(folder) as evidence, pytest.raises(UsageError, match="means 2 things"):
         named_runs("lab", evidence)
+
+
+def test_the_last_green_run_of_each_broken_cell_is_found(folder):
+    with RunEvidence(folder) as evidence:
+        red, green = (side_of(named_runs(run_id, evidence), evidence) for run_id in (RED, GREEN))
+        found = since_green(red, evidence, "desk")
+        assert {cell: [one.run.run_id for one in shown] for cell, shown in found.items()} == {
+            BERT: [GREEN, RED],
+            GPT2: [GREEN, RED],
+        }
+        assert since_green(green, evidence, "desk") == since_green(red, evidence, "another machine") == {}
