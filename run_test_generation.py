@@ -241,7 +241,7 @@ def _do_job(
 
         return run_suites(asked, written, inventory, project, _own_command())
     said = {one.path.name: f"{one.planned.verdict.level}, {one.planned.verdict.basis}" for one in written}
-    _say_written(asked, said)
+    _print_written(asked, said)
     if key and not (edited or any(not suite.profile.is_plain_type for suite in planned)):
         from generators.suites.manifest import remember
 
@@ -325,12 +325,12 @@ def _is_unchanged(asked: Options, key: str) -> bool:
     present = what_is_there(asked.output_dir, key)
     if present is not None:
         said, notes = present
-        _say_written(asked, said)
+        _print_written(asked, said)
         note(*notes, f"nothing has changed: {len(said)} suite(s) are as they were written")
     return present is not None
 
 
-def _say_written(asked: Options, said: Mapping[str, str]) -> None:
+def _print_written(asked: Options, said: Mapping[str, str]) -> None:
     command = _next_command()
     if said:
         click.echo(written_text(asked.output_dir, said, asked.format_, command))

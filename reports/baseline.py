@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .report import Report
 
 _MAKE_ANEW = "Make it anew: python hardware_compatibility_reporter.py --collect-all --format json > FILE"
-_IDLE = (Outcome.NOT_RUN, Outcome.SKIPPED)
+_DID_NOT_RUN = (Outcome.NOT_RUN, Outcome.SKIPPED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,8 @@ def compare(report: Report, baseline: Baseline) -> FindingComparison:
         met.update(id(one) for one in same)
         states[finding.id, finding.cells] = _state(finding, same)
     gone = [one for one in baseline.findings if id(one) not in met]
-    ran = {(line.cell_id, line.check_name) for line in report.checks if line.outcome not in _IDLE}
-    fixed = tuple(one for one in gone if _looked_at(one, report, ran))
+    ran = {(line.cell_id, line.check_name) for line in report.checks if line.outcome not in _DID_NOT_RUN}
+    fixed = tuple(one for one in gone if _was_checked_again(one, report, ran))
     return FindingComparison(
         name=baseline.name,
         timestamp=baseline.timestamp,
@@ -74,7 +74,7 @@ def _state(finding: Finding, same: Sequence[Finding]) -> FindingState:
     return FindingState.WORSE if graver or more else FindingState.KNOWN
 
 
-def _looked_at(finding: Finding, report: Report, ran: set[tuple[str, str]]) -> bool:
+def _was_checked_again(finding: Finding, report: Report, ran: set[tuple[str, str]]) -> bool:
     """Whether the check that showed a finding ran again, so that its absence means something."""
     if finding.cells:
         cells = {cell for cell, _ in ran}

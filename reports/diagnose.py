@@ -64,14 +64,14 @@ def diagnose(
         found
         for line in checks
         for found in (
-            _see(
+            _sighting(
                 line,
                 known,
                 left=left.get((line.run_id, line.cell_id), ()),
                 rules=frozenset(predictions.get(line.cell_id, {}).get("rule_ids") or ()),
                 versions=versions.get(line.run_id, {}),
             ),
-            _see_edit(line),
+            _edited_suite(line),
         )
         if found is not None
     ]
@@ -97,7 +97,7 @@ def _left_to_host(checks: Sequence[CheckLine]) -> dict[tuple[str, str], tuple[st
     return {cell: tuple(sorted(names)) for cell, names in found.items()}
 
 
-def _see(
+def _sighting(
     line: CheckLine,
     known: dict[tuple[object, ...], Diagnosis],
     *,
@@ -138,7 +138,7 @@ def _see(
     return _Sighting(line=line, diagnosis=diagnosis, target=around.target)
 
 
-def _see_edit(line: CheckLine) -> _Sighting | None:
+def _edited_suite(line: CheckLine) -> _Sighting | None:
     """Return that the suite was edited, besides what the check itself shows: its verdict rests on nothing."""
     if not line.conditions.get(EDITED):
         return None

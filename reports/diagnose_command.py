@@ -104,10 +104,10 @@ def diagnosis_markdown(found: TextDiagnosis) -> str:
     """Return a Markdown document that ends in a newline; pasted text is escaped."""
     counts = ", ".join(f"{number} {severity}" for severity, number in count(found.findings).items() if number)
     head = f"{found.lines:,} lines were read. {f'Findings: {counts}.' if counts else _NOTHING}"
-    told = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+    names = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     parts = [
         f"# Diagnosis of {markdown(found.source)}",
-        head + (f" Versions that it tells: {markdown(told)}." if told else ""),
+        head + (f" Versions that it tells: {markdown(names)}." if names else ""),
         *(_section(finding) for finding in found.findings),
     ]
     if found.not_understood:

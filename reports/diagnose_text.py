@@ -73,8 +73,8 @@ def diagnose_text(text: str, *, source: str, timestamp: str) -> TextDiagnosis:
     found = failures_in(text)
     versions = versions_in(text)
     elsewhere = targets_in(text[:_LONGEST_SEARCHED])
-    told = elsewhere[0] if len(elsewhere) == 1 else ANY_TARGET
-    sightings = _understood([_see(failure, told, versions) for failure in found.failures], found)
+    default = elsewhere[0] if len(elsewhere) == 1 else ANY_TARGET
+    sightings = _understood([_sighting(failure, default, versions) for failure in found.failures], found)
     groups: dict[tuple[str, ...], list[_TextSighting]] = {}
     for one in sightings:
         groups.setdefault(one.key, []).append(one)
@@ -104,9 +104,9 @@ def versions_in(text: str) -> Mapping[str, str]:
     return found
 
 
-def _see(failure: TextFailure, told: str, versions: Mapping[str, str]) -> _TextSighting:
+def _sighting(failure: TextFailure, default: str, versions: Mapping[str, str]) -> _TextSighting:
     log = failure.log[-_LONGEST_LOG:]
-    target = target_of(failure.said) or target_of(log) or told
+    target = target_of(failure.said) or target_of(log) or default
     around = Around(
         exception=exception_of(failure.said), target="" if target == ANY_TARGET else target, versions=versions
     )

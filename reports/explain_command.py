@@ -43,13 +43,13 @@ def report_explanation(asked: Options, text: str) -> int:
     predicted = predict(cell, facts, rules)
     chain = explain(cell.target, facts, rules)
     if asked.format_ == "json":
-        told = {
+        answer = {
             "cell": cell.id,
             "predicted": predicted.to_dict(),
             "measured": measured and measured.to_dict(),
             "chain": chain.to_dict(),
         }
-        click.echo(json_text(with_texts(told)))
+        click.echo(json_text(with_texts(answer)))
     else:
         text = chain_text(cell, predicted, measured, chain, width=terminal_width())
         click.echo(printable(text, keep="\n"))

@@ -136,7 +136,7 @@ def _lost_measurement(change: MatrixChange) -> bool:
     return before is not None and before.basis is Basis.MEASURED and (now is None or now.basis is not Basis.MEASURED)
 
 
-def _came_to(level: Level) -> Callable[[MatrixChange], bool]:
+def _fell_to(level: Level) -> Callable[[MatrixChange], bool]:
     def has_come(change: MatrixChange) -> bool:
         was = change.before is not None and change.before.level is level
         return change.now is not None and change.now.level is level and not was
@@ -150,8 +150,8 @@ _OLDER = {"none": "unsupported", "declared": "assumed"}
 FAIL_ON: Mapping[str, Callable[[MatrixChange], bool]] = {
     "worse": lambda change: change.kind is MatrixChangeKind.WORSE,
     "expired": _lost_measurement,
-    "unsupported": _came_to(Level.UNSUPPORTED),
-    "unknown": lambda change: change.kind is MatrixChangeKind.WORSE and _came_to(Level.UNKNOWN)(change),
+    "unsupported": _fell_to(Level.UNSUPPORTED),
+    "unknown": lambda change: change.kind is MatrixChangeKind.WORSE and _fell_to(Level.UNKNOWN)(change),
     "changed": lambda change: True,
 }
 """The words of `--fail-on`: cells that are worse; that are no longer measured; that don't work any more or from the

@@ -64,7 +64,7 @@ def memory_check(
     """
     asked = dict(question)
     rooms = [
-        *_rooms(device, statuses),
+        *_devices(device, statuses),
         *(Room(name=f"a device of {size}", available=parse_size(size)) for size in asked.pop("sizes")),
     ]
     asked["least_room"] = min((room.available for room in rooms if room.available is not None), default=None)
@@ -78,7 +78,7 @@ def memory_check(
     return MemoryCheck(estimate=base, fits=fits, notes=(*found.notes, _NOT_COUNTED))
 
 
-def _rooms(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Room]:
+def _devices(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Room]:
     """Return the devices in question: those of the named target, else all that may be here."""
     for status in statuses:
         named = device not in (None, "auto") and status.target == resolve_target(str(device)).name

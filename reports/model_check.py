@@ -139,7 +139,7 @@ def check_model(
     (measured,) = judge(replace(latest, checks=tuple(checks)), inventory, weights_asked=asked, cells=[cell.id])
     own = [line for line in checks if line.cell_id == cell.id]
     found_out = diagnose(own, latest.versions, {cell.id: predicted.to_dict()})
-    findings = _most_telling_first(measured, target.name, found_out)
+    findings = _most_relevant_first(measured, target.name, found_out)
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
     command = measuring_command(name, device or str(target))
     planned = bool(own) or cell.id in latest.plans
@@ -302,7 +302,7 @@ def _stored_recipe(found: Classification) -> Recipe | None:
         return None
 
 
-def _most_telling_first(measured: Verdict, target: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def _most_relevant_first(measured: Verdict, target: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Sort findings worst first; without valid results an edited suite or an absent target comes first."""
     if measured.level is not Level.UNKNOWN:
         return worst_first(findings)

@@ -33,15 +33,15 @@ KEY_VARIABLE = "HWCOMPAT_PSEUDONYM_KEY"
 _T = TypeVar("_T")
 _DIGITS = 4
 _SHORTEST_PART = 3
-_FREELY_FOUND = 8
+_MIN_FREE_LENGTH = 8
 _WORD = re.compile(r"[^\W_]+")
 _PATH = re.compile(r"(?<![\w.:/\\~*-])(?:~|[A-Za-z]:)?[/\\][^\s'\":,;()<>|`]+")
-_KEPT_FROM = re.compile(r"(?:site-packages|dist-packages|lib[/\\]python[\d.]+|hardware|generators|reports)[/\\].*")
-_OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/usr/", "/etc/", "/opt/", "/lib")
+_KNOWN_PATH = re.compile(r"(?:site-packages|dist-packages|lib[/\\]python[\d.]+|hardware|generators|reports)[/\\].*")
+_SYSTEM_PATHS = ("/dev/", "/proc/", "/sys/", "/usr/", "/etc/", "/opt/", "/lib")
 _FOLDER_OPTIONS = frozenset(
     {"--config", "--output-dir", "--evidence", "--report-dir", "--template-dir", "--bundle", "--upstream", "--suites"}
 )
-_LEFT_ALONE = frozenset(
+_UNCHANGED_FIELDS = frozenset(
     {
         *("error_type", "hardware_type", "severity", "confidence", "check_name", "checks", "task", "precision"),
         *(
@@ -142,7 +142,7 @@ class Pseudonyms:
 
     def _named(self, name: object, value: Any) -> Any:
         several = value if isinstance(value, list | tuple) else [value]
-        if name in _LEFT_ALONE and all(isinstance(one, str) for one in several):
+        if name in _UNCHANGED_FIELDS and all(isinstance(one, str) for one in several):
             return value
         if name == "command" and isinstance(value, str):
             return self.text(_without_folders(value))
@@ -248,7 +248,7 @@ def _expression(names: Iterable[str]) -> re.Pattern[str]:
     alternatives = []
     for name in sorted(names, key=lambda one: (-len(_plain(one)), one)):
         spaced = r"[\W_]{0,3}".join(re.escape(word) for word in _WORD.findall(name))
-        alternatives.append(spaced if len(_plain(name)) >= _FREELY_FOUND else rf"(?<![^\W_]){spaced}(?![^\W_])")
+        alternatives.append(spaced if len(_plain(name)) >= _MIN_FREE_LENGTH else rf"(?<![^\W_]){spaced}(?![^\W_])")
     return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
@@ -267,9 +267,9 @@ def _distinct(slugs: list[str]) -> dict[str, str]:
 def _shortened(match: re.Match[str]) -> str:
     """Return a path relative to the product or a library; of another only the last name."""
     path = match[0]
-    if kept := _KEPT_FROM.search(path):
+    if kept := _KNOWN_PATH.search(path):
         return f".../{kept[0]}"
-    if path.startswith(_OF_THE_SYSTEM) or len(path) < 2:
+    if path.startswith(_SYSTEM_PATHS) or len(path) < 2:
         return path
     return ".../" + (re.split(r"[/\\]", path.rstrip("/\\"))[-1])
 

@@ -175,11 +175,11 @@ def explained(verdict: Verdict) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
     Conditions that make a level `medium` become one sentence among the reasons, and are removed from the conditions.
     """
-    limits = {_bare(one) for one in verdict.conditions}
+    limits = {_without_accelerator(one) for one in verdict.conditions}
     depends: dict[str, list[str]] = {}
     rest: list[Reason] = []
     for reason in verdict.reasons:
-        if _bare(reason) in limits and verdict.rule_ids == ():
+        if _without_accelerator(reason) in limits and verdict.rule_ids == ():
             depends.setdefault(reason.text("accelerator"), []).append(_text(reason))
         else:
             rest.append(reason)
@@ -196,7 +196,7 @@ def explained_dict(data: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str,
     return explained(Verdict.from_dict({name: value for name, value in data.items() if name != "text"}))
 
 
-def _bare(reason: Reason) -> Reason:
+def _without_accelerator(reason: Reason) -> Reason:
     return Reason(reason.code, tuple(item for item in reason.items if item[0] != "accelerator"))
 
 

@@ -129,7 +129,7 @@ def _conclusion(cell: CellResult, width: int, shared: Collection[str]) -> str:
         predicted, rules = planned.verdict, ", ".join(planned.verdict.rule_ids) or "no rule"
         words = f"{BASIS_WORDS[predicted.basis]}: {rules}"
         said.append(("Predicted", f"{predicted.level} ({words}), stored before the run"))
-        said += [("Note", text) for text in _troubles(cell)]
+        said += [("Note", text) for text in _failure_messages(cell)]
         said += _choice(planned)
         said.append(("Suite", str(cell.written.path)))
     return "\n".join(_labelled(label, text, width) for label, text in said)
@@ -148,7 +148,7 @@ def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
     return said
 
 
-def _troubles(cell: CellResult) -> Iterator[str]:
+def _failure_messages(cell: CellResult) -> Iterator[str]:
     """Return the first words of each check that didn't pass, each once."""
     said: dict[str, list[str]] = {}
     for line in cell.lines:

@@ -168,21 +168,21 @@ class Versions(Condition):
             version = Version(value)
         except InvalidVersion:
             return False
-        return self._takes(version) or self._takes(Version(version.base_version))
+        return self._matches(version) or self._matches(Version(version.base_version))
 
     def overlaps(self, other: Condition) -> bool:
         if not isinstance(other, Versions):
             return True
-        return any(self._takes(v) and other._takes(v) for v in _samples(self.specifier, other.specifier))
+        return any(self._matches(v) and other._matches(v) for v in _samples(self.specifier, other.specifier))
 
     def covers(self, other: Condition) -> bool:
         if not isinstance(other, Versions):
             return False
-        return all(self._takes(v) for v in _samples(self.specifier, other.specifier) if other._takes(v))
+        return all(self._matches(v) for v in _samples(self.specifier, other.specifier) if other._matches(v))
 
     @property
     def impossible(self) -> str:
-        if any(self._takes(v) for v in _samples(self.specifier)):
+        if any(self._matches(v) for v in _samples(self.specifier)):
             return ""
         return f"no version fits {str(self.specifier)!r}"
 
@@ -190,7 +190,7 @@ class Versions(Condition):
     def words(self) -> str:
         return f"fits {self.specifier}"
 
-    def _takes(self, version: Version) -> bool:
+    def _matches(self, version: Version) -> bool:
         return self.specifier.contains(version, prereleases=True)
 
 

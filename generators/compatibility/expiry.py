@@ -37,7 +37,7 @@ EXPIRED = frozenset(
 """Codes of the reasons for which a result no longer counts."""
 Moved = dict[tuple[object, ...], tuple[tuple[str, ...], tuple[str, ...]]]
 """By run, kind of cell and check: what has changed since, and the parts of undeclared checking code."""
-_BROKE = (Outcome.FAILED, Outcome.CRASHED)
+_OWN_FAILURES = (Outcome.FAILED, Outcome.CRASHED)
 """Outcomes that a cell causes itself. Timeouts and lack of memory also happen on a busy machine."""
 
 
@@ -137,7 +137,7 @@ def flaky_cells(latest: Latest, own_limits: Mapping[str, float] = MappingProxyTy
     accelerators = {(line.run_id, line.cell_id): line.accelerator for line in lines if line.accelerator}
     seen: dict[tuple[str, str, str, object, tuple[object, ...]], dict[str, bool]] = {}
     for line in lines:
-        broke = line.outcome in _BROKE and line.error_type not in level_rules().not_the_target
+        broke = line.outcome in _OWN_FAILURES and line.error_type not in level_rules().not_the_target
         if not (broke or line.outcome is Outcome.PASSED) or line.run_id not in versions or EDITED in line.conditions:
             continue
         try:

@@ -51,12 +51,12 @@ def grade(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], *, own
     fatal = [line for line in failures if line.check_name in core and not _ran_partly(line)]
     if fatal:
         return Grade(level=Level.UNSUPPORTED, reasons=tuple(check_reason(line) for line in fatal))
-    gaps = _gaps(cell, planned, lines, failures, harness, own_limit)
+    gaps = _undecided(cell, planned, lines, failures, harness, own_limit)
     partial = [check_reason(line) for line in failures] + list(_partly_done(planned, lines))
     if any(name in core for name, _ in gaps) or (gaps and not partial):
         return Grade(level=Level.UNKNOWN, reasons=(*partial, *(reason for _, reason in gaps)))
 
-    caps = _caps(cell, planned, lines)
+    caps = _limiting_conditions(cell, planned, lines)
     conditions = (*_stated(cell, lines), *caps)
     heavy = sorted({name for line in lines for name in line.offloaded_ops if rules.has_parameters(name)})
     if heavy:
@@ -142,7 +142,7 @@ def product_limit(cell: Cell, line: CheckLine) -> float | None:
         return None
 
 
-def _gaps(
+def _undecided(
     cell: Cell,
     planned: Sequence[str],
     lines: Sequence[CheckLine],
@@ -189,7 +189,7 @@ def _partly_done(planned: Sequence[str], lines: Sequence[CheckLine]) -> Iterator
             yield check_reason(line)
 
 
-def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tuple[Reason, ...]:
+def _limiting_conditions(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tuple[Reason, ...]:
     """Return the conditions under which everything passed, and that limit the level."""
     rules = level_rules()
     caps: list[Reason] = []
@@ -205,7 +205,7 @@ def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tup
             Reason.of("run_condition", key=key, value=one_line(value, longest=_LONGEST_MESSAGE))
             for key, value in limits
         ]
-    caps += _wider(cell, passed)
+    caps += _wider_tolerances(cell, passed)
     by_run: dict[str, set[str]] = {}
     for line in passed:
         by_run.setdefault(line.run_id, set()).add(line.check_name)
@@ -219,7 +219,7 @@ def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tup
     return tuple(dict.fromkeys(caps))
 
 
-def _wider(cell: Cell, passed: Sequence[CheckLine]) -> Iterator[Reason]:
+def _wider_tolerances(cell: Cell, passed: Sequence[CheckLine]) -> Iterator[Reason]:
     """Return checks with a tolerance wider than the product's that no result explains."""
     for line in passed:
         limit, product = line.tolerance, product_limit(cell, line)

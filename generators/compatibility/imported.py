@@ -21,7 +21,7 @@ from .fault import route_of
 from .grade import check_reason
 from .verdict import Basis, Level, Reason, Verdict, once
 
-_TOLD = (Origin.TRANSFORMERS,)
+_REFERENCE_ORIGINS = (Origin.TRANSFORMERS,)
 
 
 def imported_verdicts(lines: Iterable[CheckLine]) -> dict[str, Verdict]:
@@ -116,7 +116,7 @@ def second_opinions(evidence: Evidence | None, inventory: HardwareInfo) -> tuple
     grouped: dict[tuple[str, str, str, str], list[CheckLine]] = {}
     for line in sorted(evidence.other_checks, key=lambda line: line.started_at):
         run = runs.get(line.run_id)
-        if run is not None and line.origin in _TOLD and (line.cell_id, line.check_name) in _planned(run):
+        if run is not None and line.origin in _REFERENCE_ORIGINS and (line.cell_id, line.check_name) in _planned(run):
             place = (line.model, line.requested_target.partition(":")[0], run.machine, str(line.origin))
             grouped.setdefault(place, []).append(line)
     return tuple(_opinion(lines, runs, inventory) for _, lines in sorted(grouped.items()))

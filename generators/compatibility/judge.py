@@ -199,7 +199,7 @@ def judge_cell(
     found = _sort(cell, own, expiry, weights_asked)
     verdict = _over_accelerators(cell, planned, found.current, Basis.MEASURED, expiry.own_limit, weights_asked)
     if verdict.level is Level.UNKNOWN and found.expired:
-        lines = _not_repeated(found)
+        lines = _current_and_expired(found)
         older = _over_accelerators(cell, planned, lines, Basis.EXPIRED, expiry.own_limit, weights_asked)
         verdict = replace(older, reasons=once([*found.why_expired, *older.reasons]))
     if verdict.level is Level.UNKNOWN:
@@ -219,7 +219,7 @@ def _fault(
     if verdict.level is Level.UNKNOWN and any(reason.code == "weights_missing" for reason in verdict.reasons):
         return Fault.HARNESS
     expired = verdict.basis is Basis.EXPIRED
-    lines = _not_repeated(found) if expired else found.current
+    lines = _current_and_expired(found) if expired else found.current
     failed = any(line.outcome.is_failure for line in lines)
     return fault_of(cell, verdict.level, lines, references(expired=expired) if failed else ())
 
@@ -310,7 +310,7 @@ def _sort(cell: Cell, lines: Sequence[CheckLine], expiry: Expiry, weights_asked:
     )
 
 
-def _not_repeated(found: _Sorted) -> tuple[CheckLine, ...]:
+def _current_and_expired(found: _Sorted) -> tuple[CheckLine, ...]:
     """Return the current results, and the expired ones of checks without a current result."""
     again = {line.check_name for line in found.expired}
     valid = [line for line in found.current if line.outcome in _EVIDENCE or line.check_name not in again]

@@ -156,7 +156,7 @@ def changes(
             what = f"shorten the context to {one.request.context} tokens"
             yield MemoryChange(kind="context", what=what, needed=one.total)
     if not on_host:
-        yield from _shared(base, narrow, anatomy)
+        yield from _split_in_two(base, narrow, anatomy)
     if base.request.mode != "training":
         yield _offloaded(narrow, anatomy, "disk" if on_host else "the host's memory or to disk")
     yield from _several(base, others, anatomy, on_host=on_host)
@@ -171,7 +171,7 @@ def _several(
         yield MemoryChange(kind="several", what=", ".join(what), needed=one.total)
     for one, what in together[-1:]:
         further = [] if base.request.mode == "training" else [*_quantized(one, anatomy)]
-        further += [] if on_host else [*_shared(one, one, anatomy)]
+        further += [] if on_host else [*_split_in_two(one, one, anatomy)]
         for last in further:
             yield replace(last, kind="several", what=", ".join([*what, last.what]))
 
@@ -223,7 +223,7 @@ def _quantized(estimate: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[Mem
         )
 
 
-def _shared(base: MemoryEstimate, narrow: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[MemoryChange]:
+def _split_in_two(base: MemoryEstimate, narrow: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[MemoryChange]:
     """Return the change for a model split by layers over two devices: each holds at most half and one more layer."""
     for estimate in dict.fromkeys((base, narrow)):
         held = estimate.weights + estimate.gradients + estimate.optimiser + estimate.cache

@@ -54,7 +54,7 @@ class RuleSet:
 
     def winners(self, target: Target, facts: Facts) -> tuple[Rule, ...]:
         """Return the claims with the highest precedence among those that hold: none, one, or several that agree."""
-        return _winners(self.holding(target, facts), target)
+        return _winning_claims(self.holding(target, facts), target)
 
     def rule(self, rule_id: str) -> Rule:
         """Return the rule with that id. Raises `KeyError`."""
@@ -64,7 +64,7 @@ class RuleSet:
         raise KeyError(rule_id)
 
 
-def _winners(holding: Sequence[Rule], target: Target) -> tuple[Rule, ...]:
+def _winning_claims(holding: Sequence[Rule], target: Target) -> tuple[Rule, ...]:
     ranked = [(rule.precedence(own), rule) for rule in holding if not rule.limit and (own := rule.speaks_of(target))]
     best = max((precedence for precedence, _ in ranked), default=None)
     return tuple(rule for precedence, rule in ranked if precedence == best)
@@ -163,7 +163,7 @@ class Reasoning:
 def reason(target: Target, facts: Facts, rules: RuleSet) -> Reasoning:
     """Return what the rules say about a model on a target, and which of them."""
     holding = rules.holding(target, facts)
-    winners = _winners(holding, target)
+    winners = _winning_claims(holding, target)
     limits = tuple(rule for rule in holding if rule.limit)
     level, binding = combined(winners, limits)
     return Reasoning(

@@ -34,14 +34,14 @@ from .verdict import Verdict
 
 log = logging.getLogger(__name__)
 
-_WORTH_KEEPING = 2_000
+_MIN_RESULTS = 2_000
 """Number of latest results from which verdicts are cached: fewer are judged in less than a second."""
 
-_KEPT = 8
+_MAX_FOLDERS = 8
 """Number of folders whose verdicts stay in the cache."""
 
 _ROOT = Path(__file__).parents[2]
-_OURS = ("generators", "hardware", "templates")
+_SOURCE_FOLDERS = ("generators", "hardware", "templates")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def judged_in(
     latest = read_latest(folder)
     found = judged_of(latest, inventory)
     plain = not (found.opinions or found.broken or latest.others.other_checks or latest.imported or latest.ahead)
-    if kept is not None and plain and len(latest.checks) >= _WORTH_KEEPING:
+    if kept is not None and plain and len(latest.checks) >= _MIN_RESULTS:
         _keep(kept, found)
     return found
 
@@ -99,7 +99,7 @@ def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
             digest.update(f"{path.relative_to(folder)} {whole}\n".encode())
         digest.update(json.dumps(versions_of(inventory), sort_keys=True).encode())
         digest.update(modeling_stamp().encode())
-        roots = [*(_ROOT / name for name in _OURS), cache_folder(DERIVED)]
+        roots = [*(_ROOT / name for name in _SOURCE_FOLDERS), cache_folder(DERIVED)]
         for line in sorted(line for root in roots for line in _files(root)):
             digest.update(line.encode())
         return cache_folder("verdicts") / f"{digest.hexdigest()}.json"
@@ -139,7 +139,7 @@ def _keep(path: Path, found: Judged) -> None:
     }
     try:
         write_whole(path, json.dumps(said))
-        for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-_KEPT]:
+        for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-_MAX_FOLDERS]:
             old.unlink(missing_ok=True)
     except (OSError, HwCompatError) as error:
         log.debug("%s isn't kept: %s", path.name, error)

@@ -12,7 +12,7 @@ from hardware.errors import BrokenPlugin
 from hardware.target import Target
 
 _FILE = Path(__file__).with_name("vocabulary.toml")
-_EVERYWHERE = "float32"
+_ALWAYS_COMPUTED = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def vocabulary() -> Vocabulary:
 
 def not_computed(target: Target, precision: str) -> str:
     """Return why a target isn't run in a precision; empty if it is, and for an unknown target."""
-    if precision == _EVERYWHERE or target.name not in known_targets():
+    if precision == _ALWAYS_COMPUTED or target.name not in known_targets():
         return ""
     try:
         known = class_of(target).PRECISIONS

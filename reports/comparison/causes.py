@@ -22,9 +22,9 @@ MEASUREMENTS = 5
 
 _HARDWARE = ("cpu", "memory", "device")
 _IN_VERSIONS = ("driver_version", "firmware_version")
-_REAL = (Subject.CONFIG, Subject.CHECKPOINT)
+_REAL_SIZES = (Subject.CONFIG, Subject.CHECKPOINT)
 _OF_THE_SUITE = ("recorded", "left_out", "dimensions")
-_SAID_ELSEWHERE = (EDITED, "tolerance", "device")
+_OTHER_CONDITIONS = (EDITED, "tolerance", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +216,7 @@ def _conditions(one: RunSummary) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for line in one.checks.values():
         for name, value in line.conditions.items():
-            if name not in _SAID_ELSEWHERE:
+            if name not in _OTHER_CONDITIONS:
                 found.setdefault(name, set()).add(value)
     return {name: ", ".join(sorted(values)) for name, values in found.items()}
 
@@ -302,7 +302,7 @@ def slowdown(before: RunSummary, now: RunSummary, history: Sequence[RunSummary],
     jobs. It is slower if each of the newest five took longer than each of the five before: the medians differ by more
     than both ranges.
     """
-    if now.planned.subject not in _REAL or before.planned.subject != now.planned.subject:
+    if now.planned.subject not in _REAL_SIZES or before.planned.subject != now.planned.subject:
         return None
     if not cause_of(before, now, hardware).candidates:
         return None

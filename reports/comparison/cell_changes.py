@@ -126,7 +126,7 @@ def _kind(old: RunSummary, new: RunSummary) -> tuple[ChangeKind | None, list[str
     if new.state is RunState.UNKNOWN:
         return None, []
     if new.state is RunState.GREEN:
-        remarks = list(_worth_less(old, new))
+        remarks = list(_weaker_proof(old, new))
         return (ChangeKind.CHANGED if remarks else None), remarks
     broke = [name for name in new.failing if _passed(old, name)]
     mended = [name for name in old.failing if _passed(new, name)]
@@ -152,7 +152,7 @@ def _outcome_of(one: RunSummary, check: str) -> str:
     return f"{words} ({one_line(line.error_type, longest=60)})" if line.error_type else words
 
 
-def _worth_less(old: RunSummary, new: RunSummary) -> Iterable[str]:
+def _weaker_proof(old: RunSummary, new: RunSummary) -> Iterable[str]:
     """Return why a cell that is still green proves less than before."""
     if missing := [name for name in old.planned.checks if name not in new.planned.checks]:
         yield f"not planned any more: {', '.join(missing)}"

@@ -57,13 +57,13 @@ class CoverageChanges:
     def lists(self) -> Iterator[str]:
         """Return the differences as lists: a heading, the number of types, and their names by kind of change."""
         named: dict[str, Mapping[str, Sequence[str]]] = {
-            f"{target}: {heading}": _ways([move for move in moves if fits(move)])
+            f"{target}: {heading}": _by_change([move for move in moves if fits(move)])
             for target, moves in self.moves.items()
             for heading, fits in _MOVES.items()
         }
         named["new types"] = {"": self.new}
         named["vanished types"] = {"": self.vanished}
-        named["obstacles that changed"] = _ways(self.obstacles)
+        named["obstacles that changed"] = _by_change(self.obstacles)
         named["not in the earlier report"] = {"": self.not_compared}
         for heading, ways in named.items():
             number = sum(map(len, ways.values()))
@@ -91,7 +91,7 @@ _MOVES: Mapping[str, Callable[[Move], bool]] = {
 """The lists of a target's moves."""
 
 
-def _ways(moves: Sequence[Move]) -> dict[str, list[str]]:
+def _by_change(moves: Sequence[Move]) -> dict[str, list[str]]:
     """Return the types by `failed → passed`."""
     found: dict[str, list[str]] = {}
     for move in moves:

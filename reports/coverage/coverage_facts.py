@@ -224,7 +224,7 @@ def by_task(coverage: Coverage, target: TargetCoverage) -> dict[str, CoverageCou
 
 
 def percent(part: int, whole: int) -> float | None:
-    """Return a share to one decimal; 100 only if nothing is missing, 0 only of nothing; None of no types."""
+    """Return a percentage to one decimal, 100 and 0 only if it is exactly that; None if `whole` is 0."""
     if not whole:
         return None
     rounded = round(100 * part / whole, 1)

@@ -79,7 +79,7 @@ def coverage_here(
                 cell = cells.get(cell_of(facts.model_type, task).id)
                 if task != facts.task and cell is not None and _ran(cell):
                     others.append(replace(_of_cell(facts, cell), task=task))
-        lines = [line for own in counted.values() for line in own if _is_sign_of_life(line)]
+        lines = [line for own in counted.values() for line in own if _shows_that_it_ran(line)]
         return TargetCoverage(
             target=target,
             results=tuple(results),
@@ -157,10 +157,10 @@ def _is_settled(cell: CellReport) -> bool:
 
 
 def _ran(cell: CellReport) -> bool:
-    return any(_is_sign_of_life(line) for line in _counted(cell))
+    return any(_shows_that_it_ran(line) for line in _counted(cell))
 
 
-def _is_sign_of_life(line: CheckLine) -> bool:
+def _shows_that_it_ran(line: CheckLine) -> bool:
     return line.outcome not in (Outcome.SKIPPED, Outcome.NOT_RUN)
 
 

@@ -88,14 +88,14 @@ def details(report: CoverageReport) -> Iterator[Block]:
     for target in report.coverage.targets:
         yield from _target(report.coverage, target)
     found, types = report.coverage.excluded, len(report.coverage.types)
-    told = [(one.model_type, _words(one.excluded.obstacle), "", one.excluded.reason) for one in found if one.excluded]
-    obstacles = [obstacle for _, obstacle, _, _ in told]
+    rows = [(one.model_type, _words(one.excluded.obstacle), "", one.excluded.reason) for one in found if one.excluded]
+    obstacles = [obstacle for _, obstacle, _, _ in rows]
     listed = ", ".join(f"{obstacles.count(name)} {name}" for name in sorted(set(obstacles)))
     yield Heading(level=2, text="Excluded")
     sentence = f"{len(found)} of {types} types ({in_percent(len(found), types)}) can't be built here as they come"
     yield f"{sentence}: {listed}." if found else f"{sentence}."
-    if told:
-        yield _reasons(sorted(told, key=lambda one: one[1]), "obstacle")
+    if rows:
+        yield _reasons(sorted(rows, key=lambda one: one[1]), "obstacle")
 
 
 def _words(name: str) -> str:
@@ -197,10 +197,10 @@ def _standings(before: str, results: Sequence[Result], named: Callable[[Result],
             )
 
 
-def _reasons(told: Iterable[_TypeRow], label: str) -> Table:
+def _reasons(of_types: Iterable[_TypeRow], label: str) -> Table:
     """Return a table of types with their reasons: equal rows are merged, and empty columns are left out."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, *rest in told:
+    for name, *rest in of_types:
         groups.setdefault(tuple(rest), []).append(name)
     rows = [
         (", ".join(names), *(one_line(text, longest=_LONGEST_REASON) for text in rest))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..report import Report
 
 _FEW_CELLS = 4
-_CELLS_A_PARCEL = 25
+_CELLS_PER_CHUNK = 25
 
 
 def html_report(report: Report) -> str:
@@ -49,8 +49,8 @@ def html_report(report: Report) -> str:
     lists = _lists(report, cells)
     rest: dict[str, Any] = {name: one.rest for name, one in lists.items() if one.rest}
     if len(cells) > SHOWN:
-        rest["cells"] = packed(drawn, _CELLS_A_PARCEL)
-    past, graver = charts.timeline(report.history), report_view.index(_graver(report))
+        rest["cells"] = packed(drawn, _CELLS_PER_CHUNK)
+    past, graver = charts.timeline(report.history), report_view.index(_without_remarks(report))
     values: dict[str, Any] = {
         **lists,
         "report": report,
@@ -81,7 +81,7 @@ def html_report(report: Report) -> str:
     return render_page("report.html.j2", scripts, parts_of_page=list(_parts(values)), **values)
 
 
-def _graver(report: Report) -> list[Finding]:
+def _without_remarks(report: Report) -> list[Finding]:
     return [finding for finding in report.findings if finding.severity is not Severity.INFO]
 
 
@@ -94,7 +94,7 @@ def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str
         "outcomes": ["|".join(one.cell.counts) for one in cells],
     }
     return {
-        "findings": _cards(_graver(report), report.baseline),
+        "findings": _cards(_without_remarks(report), report.baseline),
         "remarks": _cards(remarks, report.baseline),
         "verdicts": paged(rows, filters),
     }

@@ -44,7 +44,7 @@ _STATES = {FindingState.NEW: "new", FindingState.WORSE: "updated", FindingState.
 _READ_BY_PEOPLE = 500
 _ROOT = "%SRCROOT%"
 _NO_FILE = "HWCOMPAT"
-_FILLED_IN = re.compile(r"\{\d+\}")
+_PLACEHOLDER = re.compile(r"\{\d+\}")
 
 
 def sarif_report(report: Report) -> str:
@@ -198,7 +198,7 @@ def _result_text(finding: Finding) -> str:
 def _message(text: str) -> str:
     """Return text without links and placeholders, which messages of SARIF may have."""
     shown = plain_paragraphs(text).replace("](", "] (")
-    return shown.replace("{", "{{").replace("}", "}}") if _FILLED_IN.search(shown) else shown
+    return shown.replace("{", "{{").replace("}", "}}") if _PLACEHOLDER.search(shown) else shown
 
 
 def _properties(finding: Finding) -> Mapping[str, Any]:

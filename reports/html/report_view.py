@@ -49,7 +49,7 @@ def cell_views(report: Report) -> tuple[CellView, ...]:
         CellView(
             cell=cell,
             because=explained(cell.verdict)[0],
-            against=_against(cell.predicted, cell.verdict),
+            against=_compared_with_prediction(cell.predicted, cell.verdict),
             facts=[*cell_facts(cell), *_choice(cell.id, report.runs)],
             machines=tuple(filter(None, dict.fromkeys(machine_of.get(line.run_id, "") for line in cell.lines))),
             past=past(cell.id),
@@ -65,7 +65,7 @@ def _not_judged(cell_id: str) -> Verdict:
     return Verdict(cell=cell_id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(reason,))
 
 
-def _against(predicted: Verdict | None, verdict: Verdict) -> str:
+def _compared_with_prediction(predicted: Verdict | None, verdict: Verdict) -> str:
     if predicted is None or predicted.level.rank is None or verdict.level.rank is None:
         return ""
     if predicted.level is verdict.level:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from evidence_lines import check_line, planned_cell, run_line
+from report_parts import report as a_report
+from report_parts import verdict
 
-from generators.compatibility.verdict import Basis, Level, Reason, Verdict
+from generators.compatibility.verdict import Level, Reason
 from generators.project.project_finding import ProjectFinding, ProjectFindingKind, ProjectOutcome
 from hardware.cell import Cell
 from hardware.evidence.record import Outcome
@@ -64,10 +66,9 @@ def evidence() -> Evidence:
 
 def report() -> Report:
     known = evidence()
-    verdict = Verdict(
-        cell=CELL,
-        level=Level.UNSUPPORTED,
-        basis=Basis.MEASURED,
+    found = verdict(
+        Level.UNSUPPORTED,
+        CELL,
         reasons=(Reason.of("text", text=SAID), Reason.of("check", check="builds", outcome="failed", message=SAID)),
         conditions=(
             Reason("run_condition", (("key", "weights"), ("value", SAID))),
@@ -75,33 +76,18 @@ def report() -> Report:
         ),
         evidence_ids=(CELL,),
     )
-    project = ProjectOutcome(
-        file="/home/somebody/hwcompat.toml",
-        findings=(
-            ProjectFinding(
-                kind=ProjectFindingKind.WORSE, cell=CELL, message=SAID, fix=SAID, quote=SAID, evidence_ids=(CELL,)
-            ),
-        ),
-        accepted={known.checks[1].evidence_id: SAID},
-    )
-    return Report(
-        timestamp="2026-01-02T00:00:00",
-        findings=tuple(diagnose(known.checks)),
+    words = dict.fromkeys(("message", "fix", "quote"), SAID)
+    worse = ProjectFinding(kind=ProjectFindingKind.WORSE, cell=CELL, evidence_ids=(CELL,), **words)
+    accepted = {known.checks[1].evidence_id: SAID}
+    both = dict.fromkeys(("verdict", "predicted"), found.to_dict())
+    return a_report(
+        *diagnose(known.checks),
         checks=known.checks,
-        cells=(CellReport(verdict=verdict, lines=known.checks, stored=verdict.to_dict()),),
+        cells=(CellReport(verdict=found, lines=known.checks, stored=found.to_dict()),),
         runs=known.runs,
         suites={CELL: SuitePlace(file=f"hwcompat-out/suites/{FILE}", lines={})},
-        model_checks=(
-            {
-                "model": HUB,
-                "verdict": verdict.to_dict(),
-                "predicted": verdict.to_dict(),
-                "cause": SAID,
-                "change": SAID,
-            }
-            | {"notes": [SAID]},
-        ),
-        project=project,
+        model_checks=({"model": HUB, **both, "cause": SAID, "change": SAID, "notes": [SAID]},),
+        project=ProjectOutcome(file="/home/somebody/hwcompat.toml", findings=(worse,), accepted=accepted),
     )
 
 

@@ -56,7 +56,7 @@ def test_only_the_same_problem_in_the_same_places_is_known() -> None:
         assert report(now).fails(Severity.WARNING)
 
 
-def test_what_is_gone_is_fixed_only_where_what_showed_it_ran_again() -> None:
+def test_a_finding_that_is_gone_is_fixed_only_if_its_check_ran_again() -> None:
     ran = against(report(checks=(line(A),)), finding(A))
     assert [one.cells for one in ran.fixed] == [(A,)]
     for checks in ((), (line(B),), (line(A, Outcome.NOT_RUN),), (line(A, check="builds"),)):

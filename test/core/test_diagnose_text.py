@@ -75,7 +75,7 @@ def test_failures_of_a_text_are_found_once_each_with_the_target_that_it_names():
     assert finding.evidence_ids == ("t.log:4", "t.log:8")
 
 
-def test_what_is_not_understood_is_said_and_harmless():
+def test_lines_that_are_not_understood_are_listed_as_text():
     found = diagnosed(PYTEST)
     assert [one.split(": ")[:2] for one in found.not_understood] == [["t.log:6", "WeirdError"]]
     (unknown,) = [one for one in found.findings if one.error_type == "unknown"]
@@ -114,7 +114,7 @@ def test_long_and_broken_texts_end():
     assert kinds("{" * 100_000 + "\n") == []
 
 
-def test_door_reads_a_file_and_ends_as_it_was_asked(tmp_path, capsys):
+def test_the_command_reads_a_file_and_returns_the_requested_exit_code(tmp_path, capsys):
     log = tmp_path / "trace.log"
     log.write_text(RANKS, encoding="utf-16")  # as PowerShell writes it
     assert reporter.main(["--diagnose", str(log)]) == 1

@@ -33,7 +33,7 @@ def diagnosed(message: dict[str, object]) -> tuple[str, str, bool, str]:
     return found.error_type, found.cause, found.confidence == "low", target_of(message["text"])
 
 
-def test_real_messages_are_recognised_with_what_they_name():
+def test_real_messages_are_recognized_with_what_they_name():
     wrong = [
         (message["text"], found)
         for message in MESSAGES
@@ -44,7 +44,7 @@ def test_real_messages_are_recognised_with_what_they_name():
     assert all(one["source"] == "seen here" or re.match(r"https://|[a-z_]+[- ,]", one["source"]) for one in MESSAGES)
 
 
-def test_every_expression_has_a_message_and_every_type_of_the_list_a_way_to_be_told():
+def test_every_expression_has_a_message_and_every_type_is_identified_by_one():
     texts = {kind: [] for kind in known_error_types()}
     for message in MESSAGES:
         texts[message["type"]].append(f"{message['text']}\n{message.get('log', '')}")

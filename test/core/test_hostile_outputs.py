@@ -37,7 +37,7 @@ def check(text: str) -> None:
     assert text.replace("\n", "").isprintable()
 
 
-def test_what_the_check_looks_for_is_seen() -> None:
+def test_the_check_finds_what_it_looks_for() -> None:
     assert lines_that_are_obeyed("a\n  ::error::b") == ["  ::error::b"]
     for wrong in ("a\n::error::b", "a ##[error]", "\x9b"):
         with pytest.raises(AssertionError):

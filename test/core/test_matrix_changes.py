@@ -27,7 +27,7 @@ MEASURED, EXPIRED, PREDICTED = Basis.MEASURED, Basis.EXPIRED, Basis.PREDICTED
 
 
 def matrix(*, target: str = "qnn", **levels: tuple[Level, Basis]) -> Matrix:
-    """A matrix of models with one verdict each on a target of which no rule speaks."""
+    """A matrix of models with one verdict each on a target without rules."""
     verdicts = [
         Verdict(
             cell=f"{model}/fill-mask/{target}/float32",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
+
+from report_parts import because
 
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Basis, Level, Reason, Verdict
+from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.compatibility.vocabulary import vocabulary
 from reports.html.matrix_html import matrix_html
 
@@ -16,12 +17,12 @@ HOSTILE = "</script><script>document.title='owned'</script> <!-- \"'& \u2028\u20
 CHECKS = ("builds", "matches_reference", "honours_mask", "save_reload", "backward", "runs_natively")
 
 
-def because(words: str) -> tuple[Reason, ...]:
-    """Words as a reason that wasn't flattened."""
-    return (Reason("text", (("text", words),)),)
+CUDA = "bert/fill-mask/cuda/float32"
 
 
-def measured(cell: str, level: Level = Level.HIGH, basis: Basis = Basis.MEASURED, **changes: object) -> Verdict:
+def measured(
+    cell: str = CUDA, level: Level = Level.HIGH, basis: Basis = Basis.MEASURED, **changes: object
+) -> Verdict:
     values = {
         "evidence_ids": tuple(f"r1/{cell}/{check}" for check in CHECKS),
         "reasons": because("all checks passed"),
@@ -49,7 +50,7 @@ def detail(data: dict, table: str, row: str, target: str) -> dict[str, list[str]
 
 
 def test_a_cell_opens_to_reasons_conditions_rules_and_evidence():
-    text = page_text(measured("bert/fill-mask/cuda/float32", conditions=because("tiny: operators and numerics")))
+    text = page_text(measured(conditions=because("tiny: operators and numerics")))
     data = data_of(text)
     assert detail(data, "models", "bert/fill-mask/float32", "cuda") == {
         "Why": ["all checks passed"],
@@ -80,7 +81,7 @@ def test_a_family_shows_its_counts_and_the_size_that_it_has():
 
 
 def test_expired_and_unknown_cells_are_marked():
-    expired = measured("bert/fill-mask/cuda/float32", basis=Basis.EXPIRED)
+    expired = measured(basis=Basis.EXPIRED)
     text = page_text(expired, measured("bert/fill-mask/cpu/float32"))
     assert "<b>Stale:</b> 1 cell\n" in text
     assert '<td class="high expired"><button>high<i> expired</i></button>' in text
@@ -94,31 +95,27 @@ def test_expired_and_unknown_cells_are_marked():
 
 
 def test_styles_and_links_are_those_that_the_pages_policy_allows():
-    text = page_text(measured("bert/fill-mask/cuda/float32"), measured("vit/fill-mask/cuda/float32", Level.LOW))
+    text = page_text(measured(), measured("vit/fill-mask/cuda/float32", Level.LOW))
     assert "style-src 'sha256-" in text
     assert not re.findall(r'<[^>]* style="[^"]*"', text)  # browsers would ignore it
     links = re.findall(r'href="([^"]*)"', text)
     assert all(link.startswith(("#", "https://", "http://")) for link in links)
-    unknown = measured("bert/fill-mask/cuda/float32", basis=Basis.PREDICTED, rule_ids=("plug_in.rule",))
+    unknown = measured(basis=Basis.PREDICTED, rule_ids=("plug_in.rule",))
     assert "plug_in.rule</th><td>–</td><td>This rule is not among the rules here." in page_text(unknown)
 
 
-def test_hostile_reasons_stay_data():
-    text = page_text(
-        measured("bert/fill-mask/cuda/float32", reasons=because(HOSTILE), conditions=because(f"={HOSTILE}"))
-    )
-    scripts: list[str] = []
-
-    class Scripts(HTMLParser):
-        def handle_starttag(self, tag, attributes):
-            scripts.extend([tag] if tag == "script" else [])
-
-    Scripts().feed(text)
-    assert len(scripts) == 2
+def test_hostile_reasons_and_names_stay_data():
+    devices = {"accelerator": {HOSTILE: [measured()]}, "machine": {"lab": [measured(level=Level.UNSUPPORTED)]}}
+    hostile = measured(reasons=because(HOSTILE), conditions=because(f"={HOSTILE}"))
+    text = page_text(hostile, devices=devices)
+    assert text.count("<script") == 2
     assert not {"\u2028", "\u2029", "\x9b", "\u202e"} & set(text)
     assert "<!-- " not in text
-    shown = detail(data_of(text), "models", "bert/fill-mask/float32", "cuda")["Why"][0]
+    data = data_of(text)
+    shown = detail(data, "models", "bert/fill-mask/float32", "cuda")["Why"][0]
     assert shown == "</script><script>document.title='owned'</script> <!-- \"'& \\x9b\\u202e"
+    assert detail(data, "machines", "lab", "cuda")["Evidence"] == [f"run r1: {len(CHECKS)} checks"]
+    assert data["accelerators"][0]["id"].startswith("</script>")
 
 
 def test_many_models_stay_small_and_lose_nothing():
@@ -135,13 +132,3 @@ def test_many_models_stay_small_and_lose_nothing():
     assert len(data["targets"]) == 11
     assert detail(data, "models", "model-149/fill-mask/float32", "mps")["Why"] == ["149 on mps"]
     assert text.count('<tr><th scope="row"><b>model-') == 150
-
-
-def test_accelerators_and_machines_are_tables_whose_names_are_text():
-    cell = "bert/fill-mask/cuda/float32"
-    devices = {"accelerator": {HOSTILE: [measured(cell)]}, "machine": {"lab": [measured(cell, Level.UNSUPPORTED)]}}
-    text = page_text(measured(cell), devices=devices)
-    assert "<script>document" not in text
-    data = data_of(text)
-    assert detail(data, "machines", "lab", "cuda")["Evidence"] == [f"run r1: {len(CHECKS)} checks"]
-    assert data["accelerators"][0]["id"].startswith("</script>")

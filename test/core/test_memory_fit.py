@@ -44,7 +44,7 @@ def test_sizes_are_read_as_people_write_them():
         assert "24GiB" in refused.value.fix
 
 
-def test_what_fits_needs_no_change_and_says_where_it_is_tight():
+def test_a_model_that_fits_needs_no_change_and_may_be_tight():
     roomy, tight = (fit(estimate(10 * GB), [], ANATOMY, room(size * GB)) for size in (20, 10))
     assert (roomy.fits, roomy.is_tight, roomy.change, roomy.missing) == (True, False, None, 0)
     assert (tight.fits, tight.is_tight) == (True, True)
@@ -85,7 +85,7 @@ def test_a_change_is_offered_only_if_the_mode_and_the_device_allow_it():
     assert not any("host" in what or "two" in what for what in on_host)
 
 
-def test_where_one_change_is_not_enough_several_are_said_the_fewest_first():
+def test_if_one_change_is_not_enough_several_are_combined_the_fewest_first():
     base = estimate(4 * GB, activations=40 * GB, mode="training", precision="float32", batch=8)
     others = [
         estimate(4 * GB, activations=10 * GB, mode="training", precision="float32"),

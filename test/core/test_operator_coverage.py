@@ -79,7 +79,7 @@ def test_the_cpu_has_every_operator_that_recipes_record_on_it() -> None:
     assert "torch" in found.source
 
 
-def test_a_form_that_only_a_cpu_has_stands_for_what_every_device_has() -> None:
+def test_an_operator_of_the_cpu_alone_is_replaced_by_that_of_every_device() -> None:
     name = "aten._scaled_dot_product_flash_attention_for_cpu"
     assert coverage(Target(name="cuda"), [name]).conditions[name].endswith("which is made of other operators")
     assert name in coverage(Target(name="mps"), [name]).supported

@@ -127,6 +127,7 @@ def test_report_of_a_run_holds_its_result():
         "condition: tiny",
         "predicted before the run: high (predicted: rule.x)",
         "weights: tiny",
+        "from run: r1",
         "ran on: cpu, openvino:CPU (a CPU)",
         "| builds | passed | cpu | cpu | - | 0.25 s |",
         "| a | failed | cpu | openvino:CPU | 5.0e-01 / 2e-05 | 0.25 s |",

@@ -160,6 +160,13 @@ def test_a_prior_is_the_weakest_of_all_rules(load):
     assert (found.level, found.rule_ids) == (Level.UNSUPPORTED, ("test.one",))
 
 
+def test_a_limit_counts_only_if_it_lowers_the_level(load):
+    for at_most, found in (("medium", Level.MEDIUM), ("low", Level.LOW)):
+        rules = load(rule(target='"webgpu"', level=None, at_most=f'"{at_most}"', basis='"predicted"'))
+        limited = verdict("vit/some/webgpu/float32", rules, **VISION)
+        assert (limited.level, "test.one" in limited.rule_ids) == (found, found is Level.LOW)
+
+
 def test_more_conditions_and_a_variant_are_more_specific(load):
     special = '{ family = "vision", parameters = { at_least = 1000 } }'
     rules = load(rule(when=special, target='"cuda"', level='"low"'), two(target='"openvino:NPU"', level='"low"'))

@@ -167,7 +167,7 @@ def test_a_suite_a_tolerance_a_device_or_a_machine_is_a_candidate_too():
     assert causes(old, new) == ["torch"]
 
 
-def test_two_machines_of_one_name_are_told_apart_by_what_they_have():
+def test_two_machines_of_one_name_are_distinguished_by_their_inventory():
     other = {**INVENTORY, "cpu": {"model": "Xeon"}}
     old, new = shown(a_run("r1", 1, inventory=INVENTORY)), shown(a_run("r2", 2, inventory=other), BROKEN)
     found = compared(old, new)
@@ -215,7 +215,7 @@ def speed(
     return list(compared(old[-1], new[-1], *old[:-1], *new[:-1]).changes)
 
 
-def test_slower_is_said_of_real_sizes_alone_by_five_medians_beyond_the_spread():
+def test_slower_needs_real_sizes_and_five_medians_beyond_the_spread():
     (slower,) = speed(SLOW)
     assert slower.kind is ChangeKind.SLOWER
     assert (slower.slower.check, slower.slower.before, slower.slower.now) == (
@@ -251,7 +251,7 @@ def test_never_green_is_no_regression_and_green_is_nothing_to_tell():
     assert since_green(GREEN, RED, shown(a_run("r3", 3))).kind is ChangeKind.FLAKY
 
 
-def test_suspects_are_counted_over_cells_and_those_that_stand_alone_come_first():
+def test_suspects_are_counted_over_cells_and_the_only_differences_come_first():
     old = [shown(a_run("r1", 1, cell)) for cell in (BERT, CUDA)]
     run = a_run("r2", 2, versions={"torch": "2.14.0"})
     other = a_run("r2", 2, CUDA, versions={"torch": "2.14.0", "nvidia_driver": "600"})

@@ -1,4 +1,4 @@
-"""Parts of reports with defaults: findings, verdicts, reports, and text that nobody should obey."""
+"""Parts of reports with defaults: findings, verdicts, reports, and hostile text."""
 
 from __future__ import annotations
 

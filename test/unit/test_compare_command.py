@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -12,14 +11,12 @@ import pytest
 from front_doors import reporter
 from made_runs import BERT, GPT2, a_run, write
 
-from hardware.errors import NothingMatched, UsageError
 from hardware.evidence import runs
 from hardware.evidence.compacted import compact
 from hardware.evidence.evidence_table import EvidenceTable, UnusualEvidenceError
 from hardware.evidence.record import Origin
 from hardware.evidence.runs import RunEvidence
 from hardware.evidence.store import Evidence
-from reports.compare_command import named_runs, run_before, side_of
 from reports.comparison.comparison_result import COMPARISON_SCHEMA
 
 BROKEN = ("matches_reference", "backward")
@@ -168,36 +165,7 @@ def test_runs_of_others_tests_and_broken_lines_are_reported_and_not_compared(fol
     assert "1 broken line(s) left out" in shown.err
 
 
-def test_a_run_includes_what_it_resumed_and_latest_is_none_that_is_dated_ahead(folder):
-    write(folder, a_run("r3", 3, BERT, resumes=(RED,)))
-    write(folder, replace(a_run("r4", 4), started_at="2999-01-01T00:00:00+00:00"))
-    with RunEvidence(folder) as evidence:
-        latest = named_runs("latest", evidence)
-        assert [run.run_id for run in latest.runs] == ["r3", RED]
-        states = {cell: (one.run.run_id, one.state) for cell, one in side_of(latest, evidence).showings.items()}
-        assert states == {BERT: ("r3", "green"), GPT2: (RED, "failed")}
-        assert run_before(latest, evidence).runs[0].run_id == GREEN  # what it resumed is no run before it
-        with pytest.raises(NothingMatched):
-            run_before(named_runs(GREEN, evidence), evidence)
-
-
-def test_a_machine_has_the_newest_run_of_each_cell_that_was_not_cut_off(folder):
-    cut = a_run("r3", 3, BERT, machine="desk")
-    write(folder, cut, ended=False)
-    lines = (folder / "r3-2.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    (folder / "r3-2.jsonl").write_text(lines[0], encoding="utf-8")
-    write(folder, a_run("r4", 4, BERT, machine="lab"))
-    with RunEvidence(folder) as evidence:
-        desk = side_of(named_runs("desk", evidence), evidence)
-        assert desk.showings[BERT].run.run_id == RED
-        alone = side_of(named_runs("r3", evidence), evidence)
-        assert not alone.showings[BERT].is_whole
-    write(folder, a_run("lab-of-one", 5))
-    with RunEvidence(folder) as evidence, pytest.raises(UsageError, match="means 2 things"):
-        named_runs("lab", evidence)
-
-
-def test_two_folders_are_two_sides_and_files_are_written_where_asked(folder, tmp_path, capsys):
+def test_two_folders_are_two_sides_and_files_go_to_the_requested_folder(folder, tmp_path, capsys):
     other = tmp_path / "elsewhere"
     write(other, a_run("r7", 7, BERT, machine="lab"))
     found = data(capsys, str(folder), str(other))

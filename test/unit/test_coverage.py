@@ -12,7 +12,7 @@ from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, Outcome
 from hardware.evidence.store import read_folder
-from reports.coverage.coverage_facts import RAN, Coverage, CoverageCounts, Result, Standing, by_task, grouped, percent
+from reports.coverage.coverage_facts import RAN, Coverage, CoverageCounts, Result, Standing, by_task, grouped
 from reports.coverage.coverage_results import NOBODY_TRIED, coverage_here
 
 CELLS = {"bert": BERT, "gpt2": GPT2, "t5": T5, "vit": VIT}
@@ -155,9 +155,3 @@ def test_groups_tasks_and_checks_are_counted(tmp_path):
     assert simulated.checks["builds"] == {"not_run": 4}
     with pytest.raises(UsageError, match="cuda"):
         coverage_of(tmp_path, "cdua")
-
-
-def test_a_percentage_never_rounds_to_all_or_nothing():
-    shares = {(412, 456): 90.4, (412, 499): 82.6, (9998, 9999): 99.9, (1, 9999): 0.1, (0, 9): 0, (9, 9): 100}
-    assert {share: percent(*share) for share in shares} == shares
-    assert percent(0, 0) is None

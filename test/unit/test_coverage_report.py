@@ -1,11 +1,10 @@
-"""The coverage report: its formats, its comparison with the last one, and the command with its exit codes."""
+"""`--coverage-report`: what it prints and keeps, its comparison with the last report, and its exit codes."""
 
 from __future__ import annotations
 
 import html
 import json
 import re
-from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -13,15 +12,7 @@ from coverage_evidence import BERT, GPT2, VIT, refusal, seven_types, write_run
 
 from generators.models.recipe_store import Obstacle
 from hardware.command_line import open_door
-from hardware.detection import detect
-from hardware.errors import BrokenInput
-from hardware.evidence.store import read_folder
-from reports.coverage.coverage_facts import Coverage, Standing
-from reports.coverage.coverage_report import SCHEMA, CoverageReport, coverage_json, read_report
-from reports.coverage.coverage_results import coverage_here
-from reports.coverage.coverage_view import coverage_markdown, coverage_text
-from reports.document import Table, text_document
-from reports.html.coverage_html import coverage_html
+from reports.coverage.coverage_report import SCHEMA
 from reports.saved_reports import schema_of
 from run_test_generation import main
 
@@ -55,25 +46,6 @@ def ask(capsys):
     return run
 
 
-@pytest.fixture
-def made(evidence) -> CoverageReport:
-    return CoverageReport(
-        timestamp="2026-01-02T03:04:05.000000+00:00",
-        command="python run_test_generation.py --coverage-report",
-        machine="a-machine",
-        versions={"transformers": "5.5.4", "torch": "2.13.0"},
-        coverage=coverage_here(read_folder(evidence), detect(), ("cpu",)),
-    )
-
-
-def with_bert_failing(coverage: Coverage) -> Coverage:
-    (target,) = coverage.targets
-    results = tuple(
-        replace(one, standing=Standing.FAILED) if one.model_type == "bert" else one for one in target.results
-    )
-    return replace(coverage, targets=(replace(target, results=results),))
-
-
 # Formats
 
 
@@ -89,42 +61,6 @@ def test_every_format_has_both_denominators_and_names_what_did_not_pass(evidence
             *("numerical mismatch", "electra", "gpt2", "clip", "machine-", "torch"),
         ):
             assert words in flat, (format, words)
-
-
-def test_json_fits_its_schema_and_suffices_for_the_markdown(made, tmp_path):
-    made = made.compared(replace(made, coverage=with_bert_failing(made.coverage)), go_on=False)
-    path = tmp_path / "one.json"
-    path.write_text(coverage_json(made))
-    data = json.loads(path.read_text())
-    jsonschema.validate(data, schema_of(SCHEMA))
-    counts = data["targets"]["cpu"]["counts"]
-    assert (counts["passed"], counts["buildable"], counts["types"], counts["percent_of_buildable"]) == (1, 6, 7, 16.7)
-    assert coverage_markdown(read_report(path)) == coverage_markdown(made)
-    results = data["targets"]["cpu"]["results"]
-    for wrong in (results[:-1], [results[0] | {"model_type": "another"}, *results[1:]], [*results, results[0]]):
-        data["targets"]["cpu"]["results"] = wrong
-        path.write_text(json.dumps(data))
-        with pytest.raises(BrokenInput, match="its results aren't those of its types"):
-            read_report(path)
-
-
-def test_texts_fit_the_terminal_and_untrusted_words_stay_text(made):
-    forms = (coverage_text, coverage_markdown, coverage_html, coverage_json)
-    for form in forms:
-        assert form(made) == form(made)
-        assert not {"\x1b", "\u202e"} & set(form(made))
-    assert "<script>alert" not in coverage_markdown(made) + coverage_html(made)
-    row = next(line for line in coverage_markdown(made).splitlines() if line.startswith("| gpt2"))
-    assert len(re.findall(r"(?<!\\)\|", row)) == 5
-    assert not re.search(r"(?<!\\)\[x\]", row)
-    worst = dict.fromkeys(("passed", "failed", "crashed", "timeout", "out_of_memory", "not_run"), 499)
-    wide = replace(made.coverage.targets[0], checks={"generates_like_reference": {**worst, "ambiguous": 1}})
-    made = replace(made, coverage=replace(made.coverage, targets=(wide,)))
-    assert max(map(len, coverage_text(made).splitlines())) <= 80
-    name = "automatic-speech-recognition-with-a-long-name-" * 2
-    table = Table(headings=("name", "number"), short=("name", "n"), rows=((name, "1"),))
-    assert name not in text_document([table], 80)
-    assert name in text_document([table], 200)
 
 
 # Comparison

@@ -81,7 +81,7 @@ def test_sizes_that_no_model_has_are_refused_by_name(tmp_path):
         assert refused.value.why == f"its {name} is {value}"
 
 
-def test_weights_that_are_quantised_are_counted_so(tmp_path):
+def test_quantized_weights_are_counted_in_their_bits(tmp_path):
     asked = {"mode": "inference", "precision": "bfloat16", "least_room": 1}
     plain = memory_of(written(tmp_path / "plain"), None, asked)
     said = {"quant_method": "gptq", "bits": 4, "group_size": 128}
@@ -109,7 +109,7 @@ def test_what_an_estimate_left_aside_is_in_its_notes(tmp_path):
     assert "can't be read" in weights_of_another(tmp_path, 104)
 
 
-def test_what_kernels_hold_is_that_of_the_processor_that_is_asked_about():
+def test_the_workspace_of_kernels_is_that_of_the_given_processor():
     """Half precision has no kernels of oneDNN's below AVX-512, and channels lie in blocks of half as many."""
 
     given, weight = torch.ones(2, 4, 8, 8, device="meta"), torch.ones(4, 4, 3, 3, device="meta")

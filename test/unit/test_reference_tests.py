@@ -179,7 +179,7 @@ def test_a_disagreement_is_a_warning_that_names_the_tests(tmp_path):
     assert finding.evidence_ids == (f"{RUN.format(3)}/{THEIRS}/A::two",)
 
 
-def test_reports_show_them_beside_and_count_them_nowhere(tmp_path):
+def test_reports_show_them_and_do_not_count_them(tmp_path):
     ours(tmp_path)
     reporter = HardwareCompatibilityReporter(theirs(tmp_path, {**MIXED, "A::<b>": FAIL}))
     reporter.collect_compatibility_test_errors()

@@ -156,7 +156,7 @@ def test_only_what_means_something_on_the_cell_is_offered():
 # A changed condition is no measurement
 
 
-def test_what_ran_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
+def test_a_run_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
     write_run(tmp_path, outcomes={"matches_reference": Outcome.FAILED}, number=1)
     before = [verdict.level for verdict in judge(read_latest(tmp_path), detect())]
     write_run(tmp_path, changes="attention=eager", number=2, monkeypatch=monkeypatch)
@@ -170,30 +170,22 @@ def test_what_ran_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
     assert "other_tests" not in reasons  # nor a second opinion
 
 
-def test_lines_under_a_change_make_medium_at_most(tmp_path, monkeypatch):
-    write_run(tmp_path / "plain")
-    write_run(tmp_path / "changed", changes="attention=eager", monkeypatch=monkeypatch)
-    plain, changed = (verdict_of_run(CELL, run_in(tmp_path / name)) for name in ("plain", "changed"))
-    assert plain.level is Level.HIGH  # so that it is the change that limits the other
-    assert changed.level is Level.MEDIUM
-    assert "changed: attention=eager" in texts(changed.conditions)
-    lines = run_in(tmp_path / "changed").lines
-    direct = judge_cell(CELL, CHECKS, lines, expiry=Expiry(cell=CELL, now={}, then={lines[0].run_id: {}}))
-    assert direct.level is Level.MEDIUM
-
-
 def judged(step, folder, level, check):
     return judge_try(step, run_in(folder), level, check, evidence="", seconds=1)
 
 
-def test_a_try_counts_only_if_its_lines_record_the_change(tmp_path, monkeypatch):
+def test_lines_under_a_change_make_medium_at_most_and_a_try_needs_them(tmp_path, monkeypatch):
     step = next(one for one in steps(CELL.id, error_type="x") if one.id == "attention_eager")
     write_run(tmp_path / "plain")
-    write_run(tmp_path / "changed", changes=step.changes.text, monkeypatch=monkeypatch)
-    plain, changed = (
-        judged(step, tmp_path / name, Level.UNSUPPORTED, "matches_reference") for name in ("plain", "changed")
-    )
-    assert (plain.state, changed.state) == (TrialState.NOT_RUN, TrialState.TURNED)
+    write_run(tmp_path / "changed", changes="attention=eager", monkeypatch=monkeypatch)
+    plain, changed = (verdict_of_run(CELL, run_in(tmp_path / name)) for name in ("plain", "changed"))
+    assert (plain.level, changed.level) == (Level.HIGH, Level.MEDIUM)
+    assert "changed: attention=eager" in texts(changed.conditions)
+    lines = run_in(tmp_path / "changed").lines
+    direct = judge_cell(CELL, CHECKS, lines, expiry=Expiry(cell=CELL, now={}, then={lines[0].run_id: {}}))
+    assert direct.level is Level.MEDIUM
+    for name, state in (("plain", TrialState.NOT_RUN), ("changed", TrialState.TURNED)):
+        assert judged(step, tmp_path / name, Level.UNSUPPORTED, "matches_reference").state is state
 
 
 def test_a_check_that_still_fails_is_reported_and_one_that_is_left_out_is_named(tmp_path, monkeypatch):
@@ -252,12 +244,10 @@ def tried_with(folder, evidence, monkeypatch, *, turned_by):
         return ""
 
     monkeypatch.setattr(try_remedies, "run_child", child)
-    place = Workplace(folder=folder, evidence=evidence, command="")
-    here = ("cpu", "openvino")
-    return try_cell(CELL, place, here=here)
+    return try_cell(CELL, Workplace(folder=folder, evidence=evidence, command=""), here=("cpu", "openvino"))
 
 
-def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
+def test_a_larger_change_is_not_tried_after_a_smaller_one_worked():
     by_id = {step.id: step for step in steps("t5/x/qnn/float32", error_type="unsupported_operator", stage="compile")}
 
     def came(id_, state):
@@ -270,17 +260,12 @@ def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
     assert smallest(both).step.id == "opset_13"
 
 
-EMPTY = judge_try(
-    steps(CELL.id, check="backward")[-1],
-    RemedyRun(problem="killed"),
-    Level.UNSUPPORTED,
-    "matches_reference",
-    evidence="/x/<b>",
-    seconds=1.0,
-)
+KILLED = RemedyRun(problem="killed")
+LAST = steps(CELL.id, check="backward")[-1]
+EMPTY = judge_try(LAST, KILLED, Level.UNSUPPORTED, "matches_reference", evidence="/x/<b>", seconds=1.0)
 
 
-def test_what_is_told_fits_the_schema_and_obeys_no_terminal(tmp_path, monkeypatch):
+def test_the_report_fits_the_schema_and_has_no_terminal_commands(tmp_path, monkeypatch):
     assert (EMPTY.state, EMPTY.why) == (TrialState.NOT_RUN, "killed")
     found = tried_with(tmp_path, None, monkeypatch, turned_by="attention=eager")
     hostile = replace(found, why="\x1b[31m<script>\n", cell=Cell.parse("a@b+c/fill-mask/cpu/float32"))
@@ -298,13 +283,13 @@ def test_what_is_told_fits_the_schema_and_obeys_no_terminal(tmp_path, monkeypatc
     assert command == "python run_test_generation.py --model a@b+c --device cpu --precision float32 --run"
 
 
-def test_exit_codes(tmp_path, monkeypatch):
+def test_exit_codes_and_the_reason_of_a_cell_without_a_remedy(tmp_path, monkeypatch):
     turned = tried_with(tmp_path / "1", None, monkeypatch, turned_by="attention=eager")
     failing = tried_with(tmp_path / "2", None, monkeypatch, turned_by="nothing")
-    assert exit_code([turned]) == 0
-    assert exit_code([turned, failing]) == 1
-    assert exit_code([replace(failing, tried=())]) == 5
-    assert exit_code([replace(failing, tried=(), level=Level.UNKNOWN, problem="no such model")]) == 1
+    nothing = replace(failing, tried=(), reason="its operator has no kernel there at all")
+    unknown = replace(nothing, level=Level.UNKNOWN, problem="no such model")
+    assert [exit_code(cells) for cells in ([turned], [turned, failing], [nothing], [unknown])] == [0, 1, 5, 1]
+    assert "No remedy: its operator has no kernel there at all" in remedies_markdown([nothing], "x")
 
 
 def test_a_pattern_means_failing_cells_of_the_evidence_and_what_is_no_cell_is_refused(tmp_path):
@@ -313,17 +298,6 @@ def test_a_pattern_means_failing_cells_of_the_evidence_and_what_is_no_cell_is_re
     assert [cell.id for cell in asked_cells(["*/cpu/*"], tmp_path)] == [CELL.id]
     with pytest.raises(NothingMatched, match="bert"):
         asked_cells(["*/cuda/*"], tmp_path)
-    for name in (
-        "../../x/fill-mask/cpu/float32",
-        "$(id)/fill-mask/cpu/float32",
-        "bert/fill-mask/cpu",
-        "brt/x/cpu/float32",
-    ):
+    for name in ("../../x/fill-mask/cpu/float32", "$(id)/x/cpu/float32", "bert/fill-mask/cpu", "brt/x/cpu/float32"):
         with pytest.raises(UsageError, match=re.escape(name[:3])):
             asked_cells([name], None)
-
-
-def test_a_cell_without_a_remedy_is_told_why(tmp_path, monkeypatch):
-    found = tried_with(tmp_path, None, monkeypatch, turned_by="nothing")
-    text = remedies_markdown([replace(found, tried=(), reason="its operator has no kernel there at all")], "x")
-    assert "No remedy: its operator has no kernel there at all" in text

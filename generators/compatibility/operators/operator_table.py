@@ -144,8 +144,8 @@ def coverage(target: Target, operators: Sequence[str]) -> OperatorCoverage:
     """
     table = table_of(target.name)
     sections = table.sections if table else ()
-    around = _around(target.name, operators)
-    said = {name: _instead(sections, name, around, target.variant) for name in dict.fromkeys(operators)}
+    around = _replacements(target.name, operators)
+    said = {name: _replacement_answer(sections, name, around, target.variant) for name in dict.fromkeys(operators)}
     return OperatorCoverage(
         target=str(target),
         supported=tuple(name for name, (has, _) in said.items() if has),
@@ -157,7 +157,7 @@ def coverage(target: Target, operators: Sequence[str]) -> OperatorCoverage:
     )
 
 
-def _around(target: str, operators: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+def _replacements(target: str, operators: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """Return what graphs have in place of these operators, if the target gets models as graphs."""
     listed = _replaced()
     if target not in listed["targets"]:
@@ -174,7 +174,7 @@ def _replaced() -> Mapping[str, Any]:
     return tomllib.loads(REPLACED.read_text(encoding="utf-8"))
 
 
-def _instead(
+def _replacement_answer(
     sections: Sequence[Section], operator: str, around: Mapping[str, tuple[str, ...]], variant: str
 ) -> tuple[bool | None, str]:
     """Return what is known about an operator, or about everything that a graph has in its place."""
