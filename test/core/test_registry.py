@@ -53,37 +53,22 @@ def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry
         del sys.modules[name]
 
 
-def test_names_are_those_of_modules_and_entry_points_and_none_is_imported(things: Registry[Thing]) -> None:
+def test_names_are_known_without_an_import_and_things_are_loaded_by_name(things: Registry[Thing]) -> None:
     assert things.shipped() == ("second", "broken", "first")
     assert things.names() == ("second", "broken", "first", "lost", "mine", "odd")
     assert not {"things.first", "things.second", "nothing_there"} & set(sys.modules)
-
-
-def test_a_module_a_package_and_an_entry_point_are_loaded_alike(things: Registry[Thing]) -> None:
     assert [things.load(name).says for name in ("first", "second", "mine")] == ["first", "second", "mine"]
     assert "things.broken" not in sys.modules
+    assert "first" not in things.added(), "a package from outside takes no name that ships"
+    with pytest.raises(KeyError):
+        things.load("third")
 
 
-def test_a_package_from_outside_takes_no_name_that_ships(things: Registry[Thing]) -> None:
-    assert things.load("first").says == "first"
-    assert "first" not in things.added()
-
-
-def test_those_that_fail_are_named_with_their_reason_and_break_no_other(things: Registry[Thing]) -> None:
+def test_things_that_fail_are_named_with_their_reason_and_affect_no_other(things: Registry[Thing]) -> None:
     every = things.load_all()
     assert list(every.found) == ["second", "first", "mine"]
     missing = "ModuleNotFoundError: No module named 'nothing_there'"
     assert every.failures == {"broken": missing, "lost": missing, "odd": "TypeError: 'not a thing' is no Thing"}
-
-
-@pytest.mark.parametrize(("name", "says"), [("odd", "is no thing"), ("lost", "can't be imported")])
-def test_a_plugin_that_cannot_be_used_is_an_error_that_names_it(
-    things: Registry[Thing], name: str, says: str
-) -> None:
-    with pytest.raises(BrokenPlugin, match=f"plugin '{name}' .* {says}"):
-        things.load(name)
-
-
-def test_an_unknown_name_is_no_thing(things: Registry[Thing]) -> None:
-    with pytest.raises(KeyError):
-        things.load("third")
+    for name, says in (("odd", "is no thing"), ("lost", "can't be imported")):
+        with pytest.raises(BrokenPlugin, match=f"plugin '{name}' .* {says}"):
+            things.load(name)

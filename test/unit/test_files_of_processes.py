@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.files import is_in_use, mark_in_use, one_at_a_time, work_folder, write_whole
+from hardware.files import is_in_use, one_at_a_time, work_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,30 +17,6 @@ ROOT = Path(__file__).parents[2]
 def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     words = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     return subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def test_a_file_is_replaced_in_one_step_and_nothing_else_is_left(tmp_path):
-    path = tmp_path / "file"
-    write_whole(path, "before")
-    with path.open() as reading:
-        write_whole(path, "after")
-        assert reading.read() == "before"
-    assert path.read_text() == "after"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    write_whole(path, "before")
-
-    def refused(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", refused)
-    with pytest.raises(OSError, match="No space left"):
-        write_whole(path, "after")
-    assert path.read_text() == "before"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_hold_ends_with_its_process_however_that_ends(tmp_path):
@@ -125,16 +100,8 @@ def test_a_folder_of_work_goes_with_its_block_and_those_of_killed_processes_with
     assert there() == {"kept"}
 
 
-def test_a_file_is_in_use_until_it_is_closed_or_its_process_ends(tmp_path):
+def test_a_file_is_in_use_until_its_process_ends(tmp_path):
     path = tmp_path / "file"
-    assert not is_in_use(path)
-    path.touch()
-    assert not is_in_use(path)
-    with path.open("ab") as file, path.open("ab") as other:
-        mark_in_use(file.fileno())
-        mark_in_use(other.fileno())
-        assert is_in_use(path)
-    assert not is_in_use(path)
     code = """
     import sys
     from hardware.files import mark_in_use
