@@ -49,3 +49,17 @@ def test_an_inventory_imports_no_framework_and_lists_the_vendor_of_an_installed_
     assert listed[-1] == "PlugIn"
     assert failures["lost"].startswith("ModuleNotFoundError")
     assert "no_such_module" in reasons["lost"]
+
+
+def test_without_the_folder_there_are_none(tmp_path):
+    """In a bundle `hardware` travels alone."""
+    (tmp_path / "hardware").symlink_to(ROOT / "hardware")
+    code = "from hardware.plugins import plugins; print(plugins().loaded)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.returncode) == ("()\n", 0), done.stderr

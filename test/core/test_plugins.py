@@ -1,9 +1,8 @@
-"""Optional parts: ours are found by their folder, others' by entry points, and a broken one breaks nothing else."""
+"""Plugins: ours are found by their folder, others by entry points, and a broken one affects no other."""
 
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,24 +93,9 @@ def test_a_job_that_no_part_does_is_refused_by_name():
         Plugins(loaded=(), broken={}).job("mesh")
 
 
-def test_without_the_folder_there_are_none(tmp_path):
-    """In a bundle `hardware` travels alone."""
-    (tmp_path / "hardware").symlink_to(ROOT / "hardware")
-    code = "from hardware.plugins import plugins; print(plugins().loaded)"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.stdout, done.returncode) == ("()\n", 0), done.stderr
-
-
-@pytest.mark.parametrize("name", ["HardwareAdapter", "place", "Workload"])
-def test_placement_keeps_its_earlier_name(name):
-    earlier = importlib.import_module("hardware" + ".placement")
-
-    assert getattr(earlier, name).__module__.startswith("hwcompat.plugins.placement.")
+def test_placement_keeps_its_earlier_name():
+    earlier = importlib.import_module("hardware.placement")
+    for name in ("HardwareAdapter", "place", "Workload"):
+        assert getattr(earlier, name).__module__.startswith("hwcompat.plugins.placement.")
     with pytest.raises(AttributeError):
         earlier.nothing_of_the_kind  # noqa: B018

@@ -115,43 +115,38 @@ def test_the_older_call_gives_torchs_names_best_first() -> None:
     assert older.get_optimal_device_placement(10_000, 1) == []
 
 
-def test_capabilities_of_all_vendors_invent_nothing() -> None:
+def test_capabilities_of_all_vendors_invent_nothing_and_count_shared_memory_once() -> None:
     found = adapter("nvidia/h100-x8").get_cross_vendor_capabilities()
     assert found["cross_vendor_devices"] == 9
     assert found["vendor_distribution"]["nvidia"] == 8
     assert found["hal_enabled"] is True
     assert found["available_memory_gb"] > 8 * 79
-    assert not any("utilization" in key for key in found), "nothing here measures it"
-
-
-def test_memory_that_is_shared_is_counted_once() -> None:
+    assert not any("utilization" in key for key in found), "it isn't measured"
     shared = adapter("nvidia/gb10")
     memory = shared.inventory.memory.usable_bytes
     assert memory is not None
-    found = shared.get_cross_vendor_capabilities()
-    assert found["available_memory_gb"] == pytest.approx(memory / GB, abs=0.1)
+    assert shared.get_cross_vendor_capabilities()["available_memory_gb"] == pytest.approx(memory / GB, abs=0.1)
 
 
-def test_the_best_adapter_spans_vendors_only_where_several_can_be_used() -> None:
+def test_the_best_adapter_spans_vendors_only_if_several_can_be_used() -> None:
     assert not auto_detect_best_adapter(inventory("nvidia/h100-x8")).is_hal_enabled()
     assert not auto_detect_best_adapter(inventory("amd/mi300x-x2", CUDA)).is_hal_enabled()
-
-
-def test_what_only_the_bus_shows_and_what_is_denied_cant_be_used() -> None:
     devices = {one.name: one for one in devices_of(inventory("amd/mi300x-denied", ROCM))}
     assert devices["rocm:0"].unusable
 
 
-def test_words_are_checked() -> None:
+def test_requirements_that_make_no_sense_are_refused() -> None:
     assert vendor_named(" NVIDIA ") is HardwareVendor.NVIDIA
     with pytest.raises(UsageError, match="Did you mean 'nvidia'"):
         vendor_named("nvidai")
-    with pytest.raises(UsageError, match="no requirement of memory"):
-        adapter("nvidia/h100-x8").get_optimal_device_hal(float("nan"), 1)
-    with pytest.raises(UsageError, match="no requirement of compute"):
-        adapter("nvidia/h100-x8").get_optimal_device_hal(1, -1)
-    with pytest.raises(UsageError, match="no precision of a rate"):
-        adapter("nvidia/h100-x8").get_optimal_device_hal(1, 1, precision="float99")
+    found = adapter("nvidia/h100-x8")
+    for memory, compute, precision, words in (
+        (float("nan"), 1, "float32", "no requirement of memory"),
+        (1, -1, "float32", "no requirement of compute"),
+        (1, 1, "float99", "no precision of a rate"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            found.get_optimal_device_hal(memory, compute, precision=precision)
 
 
 def run(*results: DeviceResult, torch: str = "2.13.0+cpu") -> StressRun:
@@ -184,40 +179,33 @@ def test_what_stress_measured_is_kept_and_goes_before_tables(tmp_path: Path) -> 
     assert "only the machine itself" in away["lab1/cuda:0"].memory_free.reason
 
 
-def test_what_was_measured_with_another_torch_or_driver_counts_no_more() -> None:
+def test_rates_of_another_torch_or_of_a_wrong_or_simulated_run_do_not_count() -> None:
     here = inventory("nvidia/h100-x8", TorchBuild(version="2.13.0+cpu"))
+    wrong = result("cpu", ending=StressEnding.WRONG_RESULT)
+    assert keep_rates(run(wrong, result("cuda:0", simulated=True), result("nobody:7")), known_devices(here)) == ()
     keep_rates(run(result("cpu"), torch="2.12.0"), known_devices(here))
     cpu = devices_of(here, free=lambda _: None)[0]
     assert cpu.tflops["float32"].source != "measured by stress on 2026-11-24"
     assert "torch moved from 2.12.0 to 2.13.0+cpu" in cpu.tflops["float32"].reason
 
 
-def test_what_went_wrong_or_is_simulated_is_never_kept() -> None:
+def test_a_broken_file_of_rates_is_a_reason_and_no_figure() -> None:
     here = inventory("nvidia/h100-x8")
-    wrong = result("cpu", ending=StressEnding.WRONG_RESULT)
-    assert keep_rates(run(wrong, result("cuda:0", simulated=True), result("nobody:7")), known_devices(here)) == ()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+    (path,) = keep_rates(run(result("cpu")), known_devices(here))
+    assert cache_folder("rates") in path.parents
+    for text in (
         *("", "[]", "{}", "null", "{" * 500, '{"schema_version": 1}'),
         json.dumps(KEPT | {"schema_version": 2}),
         json.dumps(KEPT | {"tflops": {"float32": float("nan")}}),
         json.dumps(KEPT | {"tflops": {"float32": -1}}),
         json.dumps(KEPT | {"tflops": {"float32": True}}),
         json.dumps(KEPT | {"target": 3, "bandwidth_gbps": 1e99}),
-    ],
-)
-def test_a_kept_file_that_is_broken_is_a_reason_and_no_figure(text: str) -> None:
-    here = inventory("nvidia/h100-x8")
-    (path,) = keep_rates(run(result("cpu")), known_devices(here))
-    path.write_text(text)
-    kept, why = read_rates("cpu", here.cpu.model)
-    assert kept is None
-    assert "can't be read" in why
+    ):
+        path.write_text(text)
+        kept, why = read_rates("cpu", here.cpu.model)
+        assert kept is None
+        assert "can't be read" in why
     assert "can't be read" in devices_of(here, free=lambda _: None)[0].tflops["int8"].reason
-    assert cache_folder("rates") in path.parents
 
 
 def test_every_figure_of_the_table_has_its_source_or_reason() -> None:
@@ -226,6 +214,10 @@ def test_every_figure_of_the_table_has_its_source_or_reason() -> None:
     assert "  TFLOPS float32: NVIDIA H100 Tensor Core GPU Architecture" in text
     figures = [line for line in text.splitlines() if line.startswith("  ")]
     assert all(not line.rstrip().endswith(":") for line in figures)
+    for name in ("nvidia/h100-x8", "amd/mi300x-x2"):
+        found = adapter(name)
+        shown = capabilities_text(found.discover_devices()) + choice_text(found.get_optimal_device_hal(4000, 20))
+        assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
 def test_the_commands_answer_with_exit_codes() -> None:
@@ -238,10 +230,3 @@ def test_the_commands_answer_with_exit_codes() -> None:
     assert "missing" in none.stdout
     listed = runner.invoke(main, ["capabilities", "--format", "json"], standalone_mode=False)
     assert json.loads(listed.stdout)[0]["name"] == "cpu"
-
-
-@pytest.mark.parametrize("name", ["nvidia/h100-x8", "amd/mi300x-x2"])
-def test_figures_and_reasons_fit_a_terminal_of_80_columns(name: str) -> None:
-    found = adapter(name)
-    shown = capabilities_text(found.discover_devices()) + choice_text(found.get_optimal_device_hal(4000, 20))
-    assert [line for line in shown.splitlines() if len(line) > 80] == []
