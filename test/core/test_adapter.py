@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -39,7 +38,7 @@ def adapter(name: str, torch: TorchBuild = CUDA, *, hal: bool = True) -> Hardwar
     return HardwareAdapter(enable_hal=hal, inventory=inventory(name, torch))
 
 
-def test_the_flagship_call_names_a_device_with_sourced_figures() -> None:
+def test_the_flagship_call_names_a_device_with_sourced_figures():
     found = adapter("nvidia/h100-x8").get_optimal_device_hal(40, 20, ["nvidia", "amd"])
     assert found
     assert found.vendor is HardwareVendor.NVIDIA
@@ -51,7 +50,7 @@ def test_the_flagship_call_names_a_device_with_sourced_figures() -> None:
     assert len(found.reasons) == 8, "seven more and the processor"
 
 
-def test_rocm_gives_amd_and_torchs_name_for_it() -> None:
+def test_rocm_gives_amd_and_torchs_name_for_it():
     found = adapter("amd/mi300x-x2", ROCM).get_optimal_device_hal(100, 0, ["amd"])
     assert found.vendor is HardwareVendor.AMD
     assert found.device is not None
@@ -62,7 +61,7 @@ def test_rocm_gives_amd_and_torchs_name_for_it() -> None:
     assert "can't be used" in wrong.reasons["rocm:0"]
 
 
-def test_where_nothing_fits_every_device_says_how_much_is_missing() -> None:
+def test_where_nothing_fits_every_device_says_how_much_is_missing():
     found = adapter("nvidia/h100-x8").get_optimal_device_hal(10_000, 500)
     assert not found
     assert found.vendor is None
@@ -73,7 +72,7 @@ def test_where_nothing_fits_every_device_says_how_much_is_missing() -> None:
     assert "None: no device here has 10000 GiB and 500 TFLOPS" in choice_text(found)
 
 
-def test_a_speed_that_nobody_knows_meets_no_requirement() -> None:
+def test_a_speed_that_nobody_knows_meets_no_requirement():
     device = Device(
         name="cuda:0", target="cuda", memory_total=Figure(value=GB), tflops={"float32": Figure(reason="no table")}
     )
@@ -84,7 +83,7 @@ def test_a_speed_that_nobody_knows_meets_no_requirement() -> None:
     assert "isn't known: dark" in why_not(replace(device, memory_total=Figure(reason="dark")), 1, 0, "float32")
 
 
-def test_a_vendor_that_is_preferred_comes_first_and_others_after_it() -> None:
+def test_a_vendor_that_is_preferred_comes_first_and_others_after_it():
     mixed = inventory("nvidia/workstation")
     found = HardwareAdapter(enable_hal=True, inventory=mixed)
     names = {one.vendor for one in found.discover_devices()}
@@ -100,7 +99,7 @@ def test_a_vendor_that_is_preferred_comes_first_and_others_after_it() -> None:
     assert "no device of the preferred vendor groq is here" in absent.why
 
 
-def test_without_the_layer_only_torchs_own_devices_are_looked_at() -> None:
+def test_without_the_layer_only_torchs_own_devices_are_looked_at():
     every = {one.target for one in adapter("amd/mi300x-x2", CUDA).discover_devices()}
     own = {one.target for one in adapter("amd/mi300x-x2", CUDA, hal=False).discover_devices()}
     assert every == {"cpu", "rocm"}
@@ -109,13 +108,13 @@ def test_without_the_layer_only_torchs_own_devices_are_looked_at() -> None:
     assert adapter("amd/mi300x-x2").is_hal_enabled()
 
 
-def test_the_older_call_gives_torchs_names_best_first() -> None:
+def test_the_older_call_gives_torchs_names_best_first():
     older = adapter("nvidia/h100-x8", hal=False)
     assert older.get_optimal_device_placement(40, 20, "nvidia") == [f"cuda:{n}" for n in range(8)]
     assert older.get_optimal_device_placement(10_000, 1) == []
 
 
-def test_capabilities_of_all_vendors_invent_nothing_and_count_shared_memory_once() -> None:
+def test_capabilities_of_all_vendors_invent_nothing_and_count_shared_memory_once():
     found = adapter("nvidia/h100-x8").get_cross_vendor_capabilities()
     assert found["cross_vendor_devices"] == 9
     assert found["vendor_distribution"]["nvidia"] == 8
@@ -128,14 +127,14 @@ def test_capabilities_of_all_vendors_invent_nothing_and_count_shared_memory_once
     assert shared.get_cross_vendor_capabilities()["available_memory_gb"] == pytest.approx(memory / GB, abs=0.1)
 
 
-def test_the_best_adapter_spans_vendors_only_if_several_can_be_used() -> None:
+def test_the_best_adapter_spans_vendors_only_if_several_can_be_used():
     assert not auto_detect_best_adapter(inventory("nvidia/h100-x8")).is_hal_enabled()
     assert not auto_detect_best_adapter(inventory("amd/mi300x-x2", CUDA)).is_hal_enabled()
     devices = {one.name: one for one in devices_of(inventory("amd/mi300x-denied", ROCM))}
     assert devices["rocm:0"].unusable
 
 
-def test_requirements_that_make_no_sense_are_refused() -> None:
+def test_requirements_that_make_no_sense_are_refused():
     assert vendor_named(" NVIDIA ") is HardwareVendor.NVIDIA
     with pytest.raises(UsageError, match="Did you mean 'nvidia'"):
         vendor_named("nvidai")
@@ -161,7 +160,7 @@ def result(target: str, **changes: object) -> DeviceResult:
     return DeviceResult(**told)  # type: ignore[arg-type]
 
 
-def test_what_stress_measured_is_kept_and_goes_before_tables(tmp_path: Path) -> None:
+def test_what_stress_measured_is_kept_and_goes_before_tables(tmp_path):
     here = inventory("nvidia/h100-x8", TorchBuild(version="2.13.0+cpu"))
     memory = result(
         "ram", rates=(), bandwidths=(Bandwidth(kernel="triad", gbps=9.0), Bandwidth(kernel="copy", gbps=11.0))
@@ -179,7 +178,7 @@ def test_what_stress_measured_is_kept_and_goes_before_tables(tmp_path: Path) -> 
     assert "only the machine itself" in away["lab1/cuda:0"].memory_free.reason
 
 
-def test_rates_of_another_torch_or_of_a_wrong_or_simulated_run_do_not_count() -> None:
+def test_rates_of_another_torch_or_of_a_wrong_or_simulated_run_do_not_count():
     here = inventory("nvidia/h100-x8", TorchBuild(version="2.13.0+cpu"))
     wrong = result("cpu", ending=StressEnding.WRONG_RESULT)
     assert keep_rates(run(wrong, result("cuda:0", simulated=True), result("nobody:7")), known_devices(here)) == ()
@@ -189,7 +188,7 @@ def test_rates_of_another_torch_or_of_a_wrong_or_simulated_run_do_not_count() ->
     assert "torch moved from 2.12.0 to 2.13.0+cpu" in cpu.tflops["float32"].reason
 
 
-def test_a_broken_file_of_rates_is_a_reason_and_no_figure() -> None:
+def test_a_broken_file_of_rates_is_a_reason_and_no_figure():
     here = inventory("nvidia/h100-x8")
     (path,) = keep_rates(run(result("cpu")), known_devices(here))
     assert cache_folder("rates") in path.parents
@@ -208,7 +207,7 @@ def test_a_broken_file_of_rates_is_a_reason_and_no_figure() -> None:
     assert "can't be read" in devices_of(here, free=lambda _: None)[0].tflops["int8"].reason
 
 
-def test_every_figure_of_the_table_has_its_source_or_reason() -> None:
+def test_every_figure_of_the_table_has_its_source_or_reason():
     text = capabilities_text(devices_of(inventory("nvidia/h100-x8")))
     assert "NVIDIA H100 80GB HBM3" in text
     assert "  TFLOPS float32: NVIDIA H100 Tensor Core GPU Architecture" in text
@@ -220,7 +219,7 @@ def test_every_figure_of_the_table_has_its_source_or_reason() -> None:
         assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
-def test_the_commands_answer_with_exit_codes() -> None:
+def test_the_commands_answer_with_exit_codes():
     runner = CliRunner()
     fits = runner.invoke(main, ["fit", "--memory-gb", "0.1", "--format", "json"], standalone_mode=False)
     assert fits.return_value == 0

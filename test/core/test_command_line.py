@@ -44,12 +44,12 @@ def door(raised: BaseException | None = None, returned: object = None, arguments
     return open_door(command, arguments, program="prog")
 
 
-def test_a_command_that_succeeds_gives_its_own_exit_code() -> None:
+def test_a_command_that_succeeds_gives_its_own_exit_code():
     codes = ((None, 0), (0, 0), (1, 1), (5, 5), ("text", 0))
     assert [door(returned=returned) for returned, _ in codes] == [code for _, code in codes]
 
 
-def test_an_error_is_one_line_with_the_exit_code_of_its_class(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line_with_the_exit_code_of_its_class(capsys):
     documented = {
         "HwCompatError": 3,
         "UsageError": 4,
@@ -73,7 +73,7 @@ def test_an_error_is_one_line_with_the_exit_code_of_its_class(capsys: pytest.Cap
     assert str(HwCompatError("it broke", fix="Mend it.")) == "it broke. Mend it."
 
 
-def test_an_interrupt_is_2_and_an_unexpected_error_3(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_is_2_and_an_unexpected_error_3(capsys):
     assert [door(one) for one in (KeyboardInterrupt(), click.Abort(), ZeroDivisionError("oh"))] == [2, 2, 3]
     assert "internal error: ZeroDivisionError: oh. Run it again with --debug" in capsys.readouterr().err
     assert door(OSError(errno.ENAMETOOLONG, "File name too long", "x" * 300 + "\x1b")) == 4
@@ -84,9 +84,7 @@ def test_an_interrupt_is_2_and_an_unexpected_error_3(capsys: pytest.CaptureFixtu
     assert door(OSError(errno.EIO, "Input/output error", "x")) == 3
 
 
-def test_a_traceback_is_shown_only_on_request(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_traceback_is_shown_only_on_request(capsys, monkeypatch):
     door(ZeroDivisionError("oh"))
     assert "Traceback" not in capsys.readouterr().err
     door(ZeroDivisionError("oh"), arguments=("--debug",))
@@ -96,7 +94,7 @@ def test_a_traceback_is_shown_only_on_request(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_control_characters_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_never_reach_the_terminal(capsys):
     for text in ("a\x1b[31mred", "a\x07b", "a\u202eb", "a\x9b31m", "a\x00b", "a\ud800b", "a\rb"):
         for error in (errors.UsageError(text), ValueError(text), click.ClickException(text)):
             door(error)
@@ -105,7 +103,7 @@ def test_control_characters_never_reach_the_terminal(capsys: pytest.CaptureFixtu
             assert line[:-1].isprintable()
 
 
-def test_a_wrong_option_is_a_usage_error_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_option_is_a_usage_error_with_a_suggestion(capsys):
     assert door(arguments=("--help",)) == 0
     assert "Usage: prog" in capsys.readouterr().out
     assert door(arguments=("--debgu",)) == 4
@@ -114,9 +112,7 @@ def test_a_wrong_option_is_a_usage_error_with_a_suggestion(capsys: pytest.Captur
     assert "prog --help" in message
 
 
-def test_every_help_shows_examples_before_options_and_cuts_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_help_shows_examples_before_options_and_cuts_nothing(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     doors = [(hardware_commands, ["-h"]), (reporter.cli, ["-h"]), (run_test_generation.main, ["-h"])]
     doors += [(hardware_commands, [name, "-h"]) for name in sorted(hardware_commands.commands)]
@@ -128,19 +124,19 @@ def test_every_help_shows_examples_before_options_and_cuts_nothing(
 
 
 @given(st.text(max_size=300))
-def test_an_echoed_text_is_short_and_printable(text: str) -> None:
+def test_an_echoed_text_is_short_and_printable(text):
     assert echo(text).isprintable()
     assert len(echo(text)) <= 80
 
 
-def test_echoes_and_suggestions_are_readable() -> None:
+def test_echoes_and_suggestions_are_readable():
     assert echo("bert") == "'bert'"
     assert echo("a\x1b[31mb") == r"'a\x1b[31mb'"
     hints = {"brt": "Did you mean 'bert'?", "BERT": "Did you mean 'bert'?", "zzzzzz": "", "b" * 10_000: ""}
     assert {name: did_you_mean(name, ["bert", "gpt2"]) for name in hints} == hints
 
 
-def test_a_command_begins_with_the_interpreter_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_begins_with_the_interpreter_that_runs(tmp_path, monkeypatch):
     own = tmp_path / "some where" / "bin" / "python"
     own.parent.mkdir(parents=True)
     own.touch(mode=0o755)
@@ -182,7 +178,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return scripts
 
 
-def test_a_checkout_keeps_its_texts() -> None:
+def test_a_checkout_keeps_its_texts():
     assert not is_installed()
     assert as_runnable(TEXT) == TEXT
     assert program_of("run_test_generation") == "run_test_generation.py"
@@ -190,7 +186,7 @@ def test_a_checkout_keeps_its_texts() -> None:
     assert own_command("run_test_generation", ["--model", "a b"]) == "python run_test_generation.py --model 'a b'"
 
 
-def test_texts_of_an_installed_package_name_scripts_and_extras(installed: Path) -> None:
+def test_texts_of_an_installed_package_name_scripts_and_extras(installed):
     assert as_runnable(TEXT) == (
         "hwcompat --run; hwcompat-report --merge; hwcompat-hardware list; pip install 'hwcompat[openvino-only]'"
     )
@@ -202,7 +198,7 @@ def test_texts_of_an_installed_package_name_scripts_and_extras(installed: Path) 
     assert as_runnable(other) == other
 
 
-def test_a_script_that_no_shell_finds_is_named_by_its_path(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_no_shell_finds_is_named_by_its_path(installed, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.chdir(installed.parent)
     assert command_of("run_test_generation") == "bin/hwcompat"
@@ -219,7 +215,7 @@ def test_a_script_that_no_shell_finds_is_named_by_its_path(installed: Path, monk
     assert program_of("run_test_generation") == "python -m run_test_generation"
 
 
-def test_a_script_that_was_started_names_scripts(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_was_started_names_scripts(installed, monkeypatch):
     """As in an editable installation, whose files are those of the checkout."""
     monkeypatch.setattr(command_names, "_ROOT", ROOT)
     monkeypatch.setattr(sys, "argv", [str(installed / "hwcompat")])
@@ -229,7 +225,7 @@ def test_a_script_that_was_started_names_scripts(installed: Path, monkeypatch: p
     assert own_command("run_test_generation", ["--run"]) == "hwcompat --run"
 
 
-def test_scripts_and_extras_are_those_of_the_project() -> None:
+def test_scripts_and_extras_are_those_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     scripts = project["project"]["scripts"]
     assert {scripts[name].partition(":")[0].removesuffix(".__main__"): name for name in scripts} == SCRIPTS
@@ -240,7 +236,7 @@ def test_scripts_and_extras_are_those_of_the_project() -> None:
         assert command_names._extra(name).strip("'").removeprefix("hwcompat[").removesuffix("]") in extras
 
 
-def test_data_whose_commands_were_replaced_can_still_be_read(installed: Path) -> None:
+def test_data_whose_commands_were_replaced_can_still_be_read(installed):
     data = (
         *(ROOT / "reports").rglob("*.toml"),
         ROOT / "hardware" / "doctor" / "remedies.toml",
@@ -255,9 +251,7 @@ def test_data_whose_commands_were_replaced_can_still_be_read(installed: Path) ->
         assert [word for word in words if word in left] == [], path
 
 
-def test_missing_packages_are_listed_with_their_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_packages_are_listed_with_their_versions(tmp_path, monkeypatch, capsys):
     text = "# comment\ntorch==2.13.0\nno-such-package==1.0\nanother_absent>=2\npytest==9.2.0\n"
     assert missing(text) == ["no-such-package==1.0", "another_absent>=2"]
     monkeypatch.setattr("hardware.requirements._is_installed", lambda _name: False)

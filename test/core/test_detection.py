@@ -59,7 +59,7 @@ def status(inventory: HardwareInfo, name: str) -> Any:
     return found
 
 
-def test_the_build_of_torch_is_read_from_its_text_and_never_run(tmp_path: Path) -> None:
+def test_the_build_of_torch_is_read_from_its_text_and_never_run(tmp_path):
     path = tmp_path / "version.py"
     for text, kind, local in (
         ("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\nhip: Optional[str] = None\n", "cpu", "cpu"),
@@ -76,15 +76,13 @@ def test_the_build_of_torch_is_read_from_its_text_and_never_run(tmp_path: Path) 
         assert parse_torch_version(path).reason
 
 
-def test_every_known_target_has_a_status(server: HardwareInfo) -> None:
+def test_every_known_target_has_a_status(server):
     found = targets(server)
     assert tuple(one.target for one in found) == known_targets()
     assert all(one.expected or one.reason for one in found)
 
 
-def test_cuda_is_expected_with_the_right_build_and_a_device(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cuda_is_expected_with_the_right_build_and_a_device(machine, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # of this machine, not of the recorded one
     found = status(machine(CUDA, H200, replace(H200, index=1)), "cuda")
     assert found.expected
@@ -103,7 +101,7 @@ def test_cuda_is_expected_with_the_right_build_and_a_device(
     assert (on_bus.expected, on_bus.memory_bytes) == (False, None)
 
 
-def test_amd_is_distinguished_from_nvidia_by_the_build_of_torch(machine: Machine) -> None:
+def test_amd_is_distinguished_from_nvidia_by_the_build_of_torch(machine):
     amd = PciDevice(address="0000:01:00.0", vendor_id=0x1002, device_id=0x744C, class_code=0x030000)
     inventory = machine(ROCM, on_bus=(amd,))
     assert status(inventory, "rocm").expected
@@ -112,7 +110,7 @@ def test_amd_is_distinguished_from_nvidia_by_the_build_of_torch(machine: Machine
     assert not status(machine(CUDA, H200, on_bus=(amd,)), "rocm").expected
 
 
-def test_other_targets_need_their_package_or_system(machine: Machine, server: HardwareInfo) -> None:
+def test_other_targets_need_their_package_or_system(machine, server):
     no_torch = status(machine(TorchBuild(reason="torch isn't installed: pip install torch")), "cpu")
     assert not no_torch.expected
     assert "pip install torch" in no_torch.reason
@@ -125,7 +123,7 @@ def test_other_targets_need_their_package_or_system(machine: Machine, server: Ha
     assert "simulated" in status(machine(CPU), "simulated").reason
 
 
-def test_a_probe_passes_only_with_the_right_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_passes_only_with_the_right_numbers(monkeypatch):
     def crash() -> None:
         raise RuntimeError("CUDA error: device lost")
 
@@ -148,7 +146,7 @@ def test_a_probe_passes_only_with_the_right_numbers(monkeypatch: pytest.MonkeyPa
     assert (absent.ok, absent.reason, absent.got) == (False, "no device", None)
 
 
-def test_the_known_answer_allows_for_half_precision_and_for_no_error() -> None:
+def test_the_known_answer_allows_for_half_precision_and_for_no_error():
     left, right = known_answer.question()
     half = np.tanh(left.astype(np.float16) @ right.astype(np.float16)).sum(axis=0)[:3]
     assert left.dtype == right.dtype == np.float32
@@ -157,7 +155,7 @@ def test_the_known_answer_allows_for_half_precision_and_for_no_error() -> None:
     assert not known_answer.agrees([float(value) for value in np.tanh(right @ left).sum(axis=0)[:3]])
 
 
-def test_the_list_fits_80_columns_and_names_every_target(machine: Machine) -> None:
+def test_the_list_fits_80_columns_and_names_every_target(machine):
     text = list_text(machine(CUDA, replace(H200, model="NVIDIA \x1b[31mH200" + " long" * 30)))
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "\x1b" not in text
@@ -169,7 +167,7 @@ def test_the_list_fits_80_columns_and_names_every_target(machine: Machine) -> No
         list_text(machine(CUDA), "markdwon")
 
 
-def test_the_list_command_writes_each_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_command_writes_each_format(tmp_path, capsys):
     result = CliRunner().invoke(main, ["list", "--format", "json", *REPLAY])
     assert result.exit_code == 0
     data = json.loads(result.output)

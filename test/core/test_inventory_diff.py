@@ -53,13 +53,13 @@ def found(before: dict[str, Any], after: dict[str, Any]) -> dict[tuple[str, str]
     return {(one.area, one.name): (one.before, one.after) for one in compare_inventories(before, after).differences}
 
 
-def test_the_same_machine_differs_in_nothing(here: dict[str, Any]) -> None:
+def test_the_same_machine_differs_in_nothing(here):
     busy = changed(here, memory__available_bytes=1, memory__total_bytes=here["memory"]["total_bytes"] - 4096)
     assert not compare_inventories(here, busy).differences
     assert comparison_text(compare_inventories(here, busy)) == "Nothing differs.\n"
 
 
-def test_a_package_of_another_version_expires_evidence(here: dict[str, Any]) -> None:
+def test_a_package_of_another_version_expires_evidence(here):
     packages = {**here["packages"], "openvino": "2099.1", "numpy": "99.0"}
     compared = compare_inventories(here, changed(here, packages=packages))
     by_name = {one.name: one for one in compared.differences}
@@ -73,7 +73,7 @@ def test_a_package_of_another_version_expires_evidence(here: dict[str, Any]) -> 
     assert found(here, changed(here, packages=removed)) == {("version", "transformers"): ("1.0", "absent")}
 
 
-def test_devices_are_matched_by_number_and_a_driver_expires_evidence(here: dict[str, Any]) -> None:
+def test_devices_are_matched_by_number_and_a_driver_expires_evidence(here):
     one = changed(here, accelerators=[H100])
     two = changed(
         here,
@@ -89,7 +89,7 @@ def test_devices_are_matched_by_number_and_a_driver_expires_evidence(here: dict[
     assert found(two, one)["device", "NVIDIA 1"] == ("NVIDIA H100", None)
 
 
-def test_another_processor_memory_or_disk_is_named_and_expires_nothing(here: dict[str, Any]) -> None:
+def test_another_processor_memory_or_disk_is_named_and_expires_nothing(here):
     other = changed(here, cpu__model="Another", memory__total_bytes=2**40)
     compared = compare_inventories(here, other)
     assert {(one.area, one.name) for one in compared.differences} == {("cpu", "model"), ("memory", "total_bytes")}
@@ -100,7 +100,7 @@ def test_another_processor_memory_or_disk_is_named_and_expires_nothing(here: dic
     assert found(one, two) == {("storage", "/dev/nvme0n1 model"): ("Disk", "Other")}
 
 
-def test_versions_are_those_that_evidence_names() -> None:
+def test_versions_are_those_that_evidence_names():
     inventory = detect(machine("nvidia/h100-x8"))
     plain = machine_versions(
         inventory.packages,
@@ -124,7 +124,7 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(main, ["compare", *words], standalone_mode=False)
 
 
-def test_the_exit_code_is_1_only_where_evidence_expires(here: dict[str, Any], tmp_path: Path) -> None:
+def test_the_exit_code_is_1_only_where_evidence_expires(here, tmp_path):
     files = {
         "a": here,
         "cpu": changed(here, cpu__model="Another"),
@@ -138,7 +138,7 @@ def test_the_exit_code_is_1_only_where_evidence_expires(here: dict[str, Any], tm
     assert "cpu" in told["expires"]
 
 
-def test_what_is_no_inventory_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
+def test_what_is_no_inventory_is_refused_with_the_command_that_makes_one(tmp_path):
     file = tmp_path / "broken.json"
     for text in ("", "[]", "{}", "null", '{"host": 1}', '{"accelerators": [1], "vendors": []}', "\x00"):
         file.write_text(text)
@@ -151,7 +151,7 @@ def test_what_is_no_inventory_is_refused_with_the_command_that_makes_one(tmp_pat
         load_inventory(tmp_path / "none.json")
 
 
-def test_an_inventory_of_another_shape_is_refused(here: dict[str, Any], tmp_path: Path) -> None:
+def test_an_inventory_of_another_shape_is_refused(here, tmp_path):
     for area, value in (
         ("memory", {"total_bytes": "much"}),
         ("packages", {"torch": 2}),

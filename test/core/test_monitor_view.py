@@ -49,7 +49,7 @@ def shown(view: View, width: int, height: int | None = None) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_the_table_fits_the_terminal_and_shows_every_metric(width: int) -> None:
+def test_the_table_fits_the_terminal_and_shows_every_metric(width):
     view = View()
     view.add(sample(device(0, **BUSY), device(1, reason="nvmlDeviceGetName: GPU is lost")))
     lines = shown(view, width)
@@ -65,7 +65,7 @@ def test_the_table_fits_the_terminal_and_shows_every_metric(width: int) -> None:
     assert "6.0/24 GiB" in ram
 
 
-def test_devices_beyond_the_height_are_counted_and_unknown_figures_are_dashes() -> None:
+def test_devices_beyond_the_height_are_counted_and_unknown_figures_are_dashes():
     view = View()
     view.add(sample(*(device(index, **BUSY) for index in range(8))))
     lines = shown(view, 80, height=12)
@@ -79,7 +79,7 @@ def test_devices_beyond_the_height_are_counted_and_unknown_figures_are_dashes() 
     assert sparkline([0.0, None, 100.0, 250.0]) == "▁ ██"
 
 
-def test_the_format_follows_from_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_format_follows_from_the_stream(monkeypatch):
     assert chosen_format("auto", io.StringIO()) == "json"
     assert chosen_format("live", io.StringIO()) == "live"
     monkeypatch.setattr("hwcompat.plugins.stress.monitor.is_installed", lambda name: name != "rich")
@@ -97,13 +97,13 @@ class FakeSampler:
         self.closed = True
 
 
-def test_samples_end_after_a_count_or_a_duration() -> None:
+def test_samples_end_after_a_count_or_a_duration():
     sampler: Any = FakeSampler()
     assert len(list(samples(sampler, interval_s=0.0, duration_s=None, count=2))) == 2
     assert 1 <= len(list(samples(sampler, interval_s=0.01, duration_s=0.015, count=None))) <= 2  # fewer if busy
 
 
-def test_ctrl_c_ends_lines_of_json_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_ends_lines_of_json_in_order(capsys):
     def interrupted() -> Iterator[Sample]:
         yield sample()
         raise KeyboardInterrupt

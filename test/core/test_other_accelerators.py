@@ -48,7 +48,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def test_frameworks_have_their_own_names_for_a_device() -> None:
+def test_frameworks_have_their_own_names_for_a_device():
     mac, tpu = AppleAccelerators(machine("apple/m3-max")), GoogleAccelerators(machine("google/v6e-4"))
     board, card = QualcommAccelerators(machine("qualcomm/dragon-q6a")), GroqAccelerators(machine("groq/groqnode"))
     wafer = CerebrasAccelerators(machine("cerebras/user-node"))
@@ -72,7 +72,7 @@ def test_frameworks_have_their_own_names_for_a_device() -> None:
             backend.get_framework_device_string(index, framework)
 
 
-def test_reasons_say_what_keeps_a_device_from_use(tmp_path: Path) -> None:
+def test_reasons_say_what_keeps_a_device_from_use(tmp_path):
     mac = AppleAccelerators(machine("apple/m3-max"))
     assert "superuser" in mac.told(0, "power").reason
     assert "own" in mac.told(1, "memory").reason
@@ -111,7 +111,7 @@ def test_reasons_say_what_keeps_a_device_from_use(tmp_path: Path) -> None:
         assert f"the compute DSP is {state}" in facts.reason
 
 
-def test_no_program_is_started_without_a_sign_of_the_vendor(tmp_path: Path) -> None:
+def test_no_program_is_started_without_a_sign_of_the_vendor(tmp_path):
     for kind in (AppleAccelerators, QualcommAccelerators):
         empty = EmptyMachine()
         assert kind(empty).facts().state == "hardware absent"
@@ -131,20 +131,20 @@ def test_no_program_is_started_without_a_sign_of_the_vendor(tmp_path: Path) -> N
     assert sorted(words[0] for words in mac.programs) == ["ioreg", "ioreg", "system_profiler"], "each runs once"
 
 
-def test_memory_that_the_driver_uses_is_not_that_of_apples_gpu(tmp_path: Path) -> None:
+def test_memory_that_the_driver_uses_is_not_that_of_apples_gpu(tmp_path):
     without = changed("apple/m3-max", tmp_path)
     registry = sorted((without.folder / "commands").glob("*ioreg*"))[-1]
     registry.write_text(registry.read_text().replace(',"In use system memory"=1221361664', ""))
     assert AppleAccelerators(without).get_memory_usage(0) is None
 
 
-def test_apple_silicon_under_linux_is_present_and_unusable(tmp_path: Path) -> None:
+def test_apple_silicon_under_linux_is_present_and_unusable(tmp_path):
     compatible = {"/proc/device-tree/compatible": "apple,j293\0apple,arm-platform\0"}
     found = AppleAccelerators(changed("other/rock-5b", tmp_path, files=compatible))
     assert found.facts().state == "present but unusable"
 
 
-def test_generations_of_tpus_are_told_apart(tmp_path: Path) -> None:
+def test_generations_of_tpus_are_told_apart(tmp_path):
     assert len({one["name"] for one in generations()}) == len(generations()) == 7
     assert len({(one["device"], one.get("subsystem")) for one in generations()}) == 7
     for subsystem, name, size in (("0x004e", "TPU v2", 16), ("0x004f", "TPU v3", 32)):
@@ -163,7 +163,7 @@ def test_generations_of_tpus_are_told_apart(tmp_path: Path) -> None:
     assert [one.model for one in others] == ["TPU v6e"] * 3
 
 
-def test_other_devices_are_not_taken_for_tpus(tmp_path: Path) -> None:
+def test_other_devices_are_not_taken_for_tpus(tmp_path):
     folder = "/sys/bus/pci/devices/0000:00:04.0"
     network = changed(
         "google/v4-8", tmp_path / "a", files={f"{folder}/device": "0x0042", f"{folder}/class": "0x020000"}
@@ -180,7 +180,7 @@ def test_other_devices_are_not_taken_for_tpus(tmp_path: Path) -> None:
     assert "TPU_ACCELERATOR_TYPE is set" in facts.reason
 
 
-def test_a_container_without_a_bus_knows_its_tpus_from_nodes_and_variables(tmp_path: Path) -> None:
+def test_a_container_without_a_bus_knows_its_tpus_from_nodes_and_variables(tmp_path):
     inside = changed("google/v6e-4", tmp_path, index=lambda index: index.update(links={}))
     shutil.rmtree(inside.folder / "files" / "sys")
     devices = GoogleAccelerators(inside).list_devices()
@@ -190,7 +190,7 @@ def test_a_container_without_a_bus_knows_its_tpus_from_nodes_and_variables(tmp_p
     ]
 
 
-def test_tables_of_tpu_info_are_read_without_impossible_rows() -> None:
+def test_tables_of_tpu_info_are_read_without_impossible_rows():
     for border in "|│":
         row = f"{border} 0 {border} 10.00 GiB / 31.25 GiB {border}  12.50% {border}"
         assert read_usage(row) == [(10 * GIB, round(31.25 * GIB), 12.5)]
@@ -202,7 +202,7 @@ def test_tables_of_tpu_info_are_read_without_impossible_rows() -> None:
         assert read_usage(row) == [], row
 
 
-def test_a_module_of_the_same_name_is_not_taken_for_the_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_the_same_name_is_not_taken_for_the_sdk(tmp_path, monkeypatch):
     (tmp_path / "groq").mkdir()
     (tmp_path / "groq" / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -213,9 +213,7 @@ def test_a_module_of_the_same_name_is_not_taken_for_the_sdk(tmp_path: Path, monk
     assert Packages().ask("version", "pytest").value == pytest.__version__
 
 
-def test_a_cluster_configuration_is_reduced_to_what_names_no_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_configuration_is_reduced_to_what_names_no_one(tmp_path, monkeypatch):
     file = tmp_path / "config"
     file.write_text(json.dumps(CONFIG))
     monkeypatch.setenv("CSCONFIG_PATH", str(file))
@@ -240,12 +238,12 @@ def test_a_cluster_configuration_is_reduced_to_what_names_no_one(
         lambda one: st.lists(one) | st.dictionaries(st.sampled_from([*CONFIG, "name", "cluster"]), one),
     ).map(json.dumps)
 )
-def test_any_text_is_a_cluster_configuration_or_a_reason(text: str) -> None:
+def test_any_text_is_a_cluster_configuration_or_a_reason(text):
     found = read_cluster(text, "it")
     assert (found.value is None) is bool(found.reason)
 
 
-def test_devices_without_a_vendors_file_are_listed_with_names_and_kinds(tmp_path: Path) -> None:
+def test_devices_without_a_vendors_file_are_listed_with_names_and_kinds(tmp_path):
     told = list_text(detect(machine("other/gaudi2-fpga-egpu")))
     assert told.count("Habana Labs Gaudi2 AI Training Accelerator (npu)") == 3
     assert "Xilinx (AMD) accelerator card (fpga)" in told
@@ -257,7 +255,7 @@ def test_devices_without_a_vendors_file_are_listed_with_names_and_kinds(tmp_path
     assert detect(other).on_chip == (), "the driver drives something else"
 
 
-def test_a_device_behind_thunderbolt_is_external() -> None:
+def test_a_device_behind_thunderbolt_is_external():
     found = {one.address: one for one in _pci.pci_accelerators(machine("other/gaudi2-fpga-egpu")) or ()}
     addresses = ("0000:04:00.0", "0000:00:02.0", "0000:19:00.0")
     assert [found[one].external for one in addresses] == [True, False, None]
@@ -267,7 +265,7 @@ def test_a_device_behind_thunderbolt_is_external() -> None:
     assert nvidia.extra_info["external"] is True
 
 
-def test_the_generation_of_pcie_follows_from_the_speed_of_a_lane(tmp_path: Path) -> None:
+def test_the_generation_of_pcie_follows_from_the_speed_of_a_lane(tmp_path):
     address = "0000:65:00.0"
     wanted = {"2.5 GT/s PCIe": 1, "5 GT/s": 2, "8.0 GT/s PCIe": 3, "32.0 GT/s PCIe": 5, "Unknown": None, "": None}
     for speed, generation in wanted.items():
@@ -277,7 +275,7 @@ def test_the_generation_of_pcie_follows_from_the_speed_of_a_lane(tmp_path: Path)
     assert _pci.bound_driver(machine("groq/card-without-driver"), address) == ""
 
 
-def test_names_on_the_bus_come_from_the_id_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_on_the_bus_come_from_the_id_database(tmp_path, monkeypatch):
     device = tmp_path / "sys" / "bus" / "pci" / "devices" / "0000:01:00.0"
     device.mkdir(parents=True)
     for name, text in (("vendor", "0x1002"), ("device", "0x744c"), ("class", "0x030000")):
@@ -293,7 +291,7 @@ def test_names_on_the_bus_come_from_the_id_database(tmp_path: Path, monkeypatch:
         assert found.name == wanted
 
 
-def test_each_device_of_the_table_is_listed_once_with_a_known_source() -> None:
+def test_each_device_of_the_table_is_listed_once_with_a_known_source():
     text = Path(_pci.__file__).with_name("bus_devices.toml").read_text(encoding="utf-8")
     devices = tomllib.loads(text)["device"]
     numbers = [(one["vendor"], one.get("device")) for one in devices]

@@ -54,7 +54,7 @@ def cpu(folder: Path, cpuinfo: str, files: dict[str, str] | None = None) -> CPUI
     return read_cpu(write(folder, {"proc/cpuinfo": cpuinfo, **(files or {})}))
 
 
-def test_cores_threads_caches_and_frequencies_of_a_linux_machine(tmp_path: Path) -> None:
+def test_cores_threads_caches_and_frequencies_of_a_linux_machine(tmp_path):
     found = cpu(tmp_path / "whole", X86, ONE_SOCKET)
     assert (found.vendor, found.model) == ("Intel", "Xeon")
     assert (found.sockets, found.cores, found.threads) == (1, 2, 4)
@@ -66,7 +66,7 @@ def test_cores_threads_caches_and_frequencies_of_a_linux_machine(tmp_path: Path)
     assert (bare.threads, bare.cores, bare.sockets, bare.caches) == (1, None, None, ())
 
 
-def test_instruction_sets_have_names_on_every_architecture(tmp_path: Path) -> None:
+def test_instruction_sets_have_names_on_every_architecture(tmp_path):
     for cpuinfo, model, sets in (
         (X86, "Xeon", {"AVX", "AVX2", "AVX-512", "AMX"}),
         (ARM, "Neoverse-V2", {"NEON", "SVE", "BF16"}),
@@ -79,7 +79,7 @@ def test_instruction_sets_have_names_on_every_architecture(tmp_path: Path) -> No
         assert "AVX-512 BF16" not in found.instruction_sets
 
 
-def test_cores_of_different_kinds_are_clusters(tmp_path: Path) -> None:
+def test_cores_of_different_kinds_are_clusters(tmp_path):
     account = "".join(f"processor\t: {number}\nvendor_id\t: GenuineIntel\nflags\t: avx2\n\n" for number in range(12))
     files = {
         "sys/devices/cpu_core/cpus": "0-3\n",
@@ -104,13 +104,13 @@ def test_cores_of_different_kinds_are_clusters(tmp_path: Path) -> None:
     assert cpu(tmp_path / "server", account, files).clusters == ()
 
 
-def test_a_control_group_limits_the_time_of_processors(tmp_path: Path) -> None:
+def test_a_control_group_limits_the_time_of_processors(tmp_path):
     for line, threads in (("max 100000", None), ("50000 100000", 0.5), ("x", None), ("0 0", None)):
         files = {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": line}
         assert cpu(tmp_path, "processor: 0\n", files).cgroup_threads == threads, line
 
 
-def test_the_tightest_memory_limit_of_both_versions_of_control_groups_counts(tmp_path: Path) -> None:
+def test_the_tightest_memory_limit_of_both_versions_of_control_groups_counts(tmp_path):
     second, group = "sys/fs/cgroup", "proc/self/cgroup"
     first = f"{second}/memory/x/memory.limit_in_bytes"
     nested = {"a/b/memory.max": "4096\n", "a/memory.max": "1024\n", "a/memory.current": "1000\n"}
@@ -130,13 +130,13 @@ def test_the_tightest_memory_limit_of_both_versions_of_control_groups_counts(tmp
         assert memory.usable_bytes == (memory.total_bytes if limit is None else limit)
 
 
-def test_a_control_group_with_fifty_thousand_parts_is_read_to_a_limit(tmp_path: Path) -> None:
+def test_a_control_group_with_fifty_thousand_parts_is_read_to_a_limit(tmp_path):
     machine = write(tmp_path, {"proc/cpuinfo": "processor: 0\n", "proc/self/cgroup": f"0::{'/a' * 50_000}\n"})
     assert 1 < len(list(group_folders(machine, "cpu"))) < 200
     assert read_cpu(machine).cgroup_threads is None
 
 
-def test_memory_modules_are_read_without_root(tmp_path: Path) -> None:
+def test_memory_modules_are_read_without_root(tmp_path):
     record = (
         "E:MEMORY_DEVICE_0_SIZE=34359738368\nE:MEMORY_DEVICE_0_TYPE=DDR5\n"
         "E:MEMORY_DEVICE_0_SPEED_MTS=5600\nE:MEMORY_DEVICE_0_CONFIGURED_SPEED_MTS=4800\n"
@@ -155,7 +155,7 @@ def test_memory_modules_are_read_without_root(tmp_path: Path) -> None:
     assert read_memory(computer("windows-snapdragon-x")).kind is None, "without `modules` no program is started"
 
 
-def test_memory_channels_are_counted_by_the_names_of_slots(tmp_path: Path) -> None:
+def test_memory_channels_are_counted_by_the_names_of_slots(tmp_path):
     for slots, channels in (
         ([("P0 CHANNEL A", "DIMM 0"), ("P0 CHANNEL A", "DIMM 1"), ("P0 CHANNEL B", "DIMM 0")], 2),
         ([("BANK 0", "Controller0-ChannelA-DIMM0"), ("BANK 0", "Controller1-ChannelA-DIMM0")], 2),
@@ -169,7 +169,7 @@ def test_memory_channels_are_counted_by_the_names_of_slots(tmp_path: Path) -> No
         assert read_memory(write(tmp_path, {"run/udev/data/+dmi:id": record})).channels == channels
 
 
-def test_memory_that_cannot_be_read_is_unknown_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_cannot_be_read_is_unknown_with_its_reason(monkeypatch):
     class NoFiles(ReplayedMachine):
         def text(self, path: str) -> str | None:
             return None
@@ -184,13 +184,13 @@ def test_memory_that_cannot_be_read_is_unknown_with_its_reason(monkeypatch: pyte
         free_bytes()
 
 
-def test_figures_that_an_old_kernel_lacks_come_from_psutil(tmp_path: Path) -> None:
+def test_figures_that_an_old_kernel_lacks_come_from_psutil(tmp_path):
     found = read_memory(write(tmp_path, {"proc/meminfo": "MemTotal: 4 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"}))
     assert (found.total_bytes, found.swap_total_bytes) == (4096, 0)
     assert found.available_bytes is not None
 
 
-def test_text_that_is_no_number_is_no_figure() -> None:
+def test_text_that_is_no_number_is_no_figure():
     assert [whole(one) for one in ("12", "1,5", "", None, True, "9" * 5000, -1, 2**63)] == [12] + [None] * 7
     assert [decimal(one) for one in ("1.5", "1,5", "inf", "nan", "1e999", None)] == [1.5] + [None] * 5
     assert numbers_of("0-3,8,x,5-4,0-99999999999") == (0, 1, 2, 3, 8)
@@ -199,7 +199,7 @@ def test_text_that_is_no_number_is_no_figure() -> None:
     assert tables(["x", {"a": 1}]) == [{"a": 1}]
 
 
-def test_the_list_shows_nodes_clusters_and_limits() -> None:
+def test_the_list_shows_nodes_clusters_and_limits():
     for name, text in (
         ("xeon-two-sockets", "NUMA node 1:           16 threads, 251.9 GiB"),
         ("rk3588-big-little", "Cortex-A55:          4 threads, at most 1800 MHz"),

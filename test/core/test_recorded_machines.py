@@ -49,9 +49,7 @@ def inventories() -> dict[str, Any]:
     return {name: detect(machine(name), smart=True) for name in names}
 
 
-def test_inventories_and_metrics_are_those_that_were_reviewed(
-    inventories: dict[str, Any], update_golden: bool
-) -> None:
+def test_inventories_and_metrics_are_those_that_were_reviewed(inventories, update_golden):
     differing = []
     for name, inventory in inventories.items():
         readings: dict[str, Any] = {}
@@ -75,7 +73,7 @@ def test_inventories_and_metrics_are_those_that_were_reviewed(
     assert differing == []
 
 
-def test_inventories_have_the_published_shape_and_explain_what_is_unknown(inventories: dict[str, Any]) -> None:
+def test_inventories_have_the_published_shape_and_explain_what_is_unknown(inventories):
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
@@ -96,7 +94,7 @@ def test_inventories_have_the_published_shape_and_explain_what_is_unknown(invent
     ] == []
 
 
-def test_recordings_state_their_source_and_name_no_person_or_serial_number(inventories: dict[str, Any]) -> None:
+def test_recordings_state_their_source_and_name_no_person_or_serial_number(inventories):
     wrong = [name for name in inventories if len((FIXTURES / name / "SOURCE.md").read_text()) <= 80]
     for name in inventories:
         for file in (one for one in (FIXTURES / name).rglob("*") if one.is_file() and one.name != "SOURCE.md"):

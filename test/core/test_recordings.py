@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from recorded_machines import changed, computer
@@ -16,7 +15,7 @@ from hardware.machine import LiveMachine
 from hardware.recording import INDEX, MachineRecorder, ReplayedMachine, without_identity
 
 
-def test_what_names_a_machine_or_a_person_is_not_kept() -> None:
+def test_what_names_a_machine_or_a_person_is_not_kept():
     wanted = {
         "Serial Number : 1320921012345": "Serial Number : <serial>",
         '"serial_number": "S4EWNX0M"': '"serial_number": "<serial>"',
@@ -31,7 +30,7 @@ def test_what_names_a_machine_or_a_person_is_not_kept() -> None:
     assert {text: without_identity(text) for text in wanted} == wanted
 
 
-def test_the_names_of_control_groups_are_not_kept(tmp_path: Path) -> None:
+def test_the_names_of_control_groups_are_not_kept(tmp_path):
     container = "3f4c" * 16
     files = {
         "proc/self/cgroup": f"0::/docker/{container}\n",
@@ -50,7 +49,7 @@ def test_the_names_of_control_groups_are_not_kept(tmp_path: Path) -> None:
     assert cgroup_memory(ReplayedMachine(tmp_path / "kept")) == (2**30, 2**20)
 
 
-def test_a_folder_without_a_recording_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_recording_is_an_error(tmp_path, capsys):
     for index in (None, "", "[]", "{", '{"format": 99}'):
         if index is not None:
             (tmp_path / INDEX).write_text(index)
@@ -61,7 +60,7 @@ def test_a_folder_without_a_recording_is_an_error(tmp_path: Path, capsys: pytest
             assert index is not None or "holds no recording" in capsys.readouterr().err
 
 
-def test_an_index_of_another_shape_is_refused(tmp_path: Path) -> None:
+def test_an_index_of_another_shape_is_refused(tmp_path):
     folder = changed("machines/vm-virtio", tmp_path).folder
     index = json.loads((folder / INDEX).read_text())
     for change in (
@@ -79,7 +78,7 @@ def test_an_index_of_another_shape_is_refused(tmp_path: Path) -> None:
             ReplayedMachine(folder)
 
 
-def test_a_recording_overwrites_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_overwrites_nothing_else(tmp_path, capsys):
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "letter.txt").write_text("x")

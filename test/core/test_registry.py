@@ -53,7 +53,7 @@ def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry
         del sys.modules[name]
 
 
-def test_names_are_known_without_an_import_and_things_are_loaded_by_name(things: Registry[Thing]) -> None:
+def test_names_are_known_without_an_import_and_things_are_loaded_by_name(things):
     assert things.shipped() == ("second", "broken", "first")
     assert things.names() == ("second", "broken", "first", "lost", "mine", "odd")
     assert not {"things.first", "things.second", "nothing_there"} & set(sys.modules)
@@ -64,7 +64,7 @@ def test_names_are_known_without_an_import_and_things_are_loaded_by_name(things:
         things.load("third")
 
 
-def test_things_that_fail_are_named_with_their_reason_and_affect_no_other(things: Registry[Thing]) -> None:
+def test_things_that_fail_are_named_with_their_reason_and_affect_no_other(things):
     every = things.load_all()
     assert list(every.found) == ["second", "first", "mine"]
     missing = "ModuleNotFoundError: No module named 'nothing_there'"

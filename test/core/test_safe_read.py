@@ -25,7 +25,7 @@ from hardware.safe_read import (
 )
 
 
-def test_a_file_is_read_and_one_that_is_longer_than_its_limit_is_refused(tmp_path: Path) -> None:
+def test_a_file_is_read_and_one_that_is_longer_than_its_limit_is_refused(tmp_path):
     path = tmp_path / "a.json"
     path.write_text('{"a": 1}')
     assert read_json(path, longest=8) == {"a": 1}
@@ -34,7 +34,7 @@ def test_a_file_is_read_and_one_that_is_longer_than_its_limit_is_refused(tmp_pat
         read_bytes(path, longest=7)
 
 
-def test_a_file_that_tells_no_size_is_read_to_its_limit() -> None:
+def test_a_file_that_tells_no_size_is_read_to_its_limit():
     file = Path("/proc/self/status")
     if not file.exists():
         pytest.skip("no such file here")
@@ -43,7 +43,7 @@ def test_a_file_that_tells_no_size_is_read_to_its_limit() -> None:
         read_bytes(file, longest=10)
 
 
-def test_what_is_no_regular_file_is_never_waited_for(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_never_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zeros").symlink_to("/dev/zero")
     (tmp_path / "nowhere").symlink_to("nothing")
@@ -60,14 +60,14 @@ def test_what_is_no_regular_file_is_never_waited_for(tmp_path: Path) -> None:
     assert [is_folder(tmp_path / name) for name in (*names, "file")] == [False] * 4 + [True, False]
 
 
-def test_a_name_that_no_file_can_have_is_no_error(tmp_path: Path) -> None:
+def test_a_name_that_no_file_can_have_is_no_error(tmp_path):
     for name in ("x" * 300, "a\0b", "~" * 5000):
         assert not is_plain_file(tmp_path / name)
         assert not is_folder(tmp_path / name)
         assert not is_inside(tmp_path / ".." / name, tmp_path)
 
 
-def test_what_lies_inside_is_told_wherever_links_lead(tmp_path: Path) -> None:
+def test_what_lies_inside_is_told_wherever_links_lead(tmp_path):
     inner = tmp_path / "inner"
     inner.mkdir()
     (inner / "out").symlink_to("..")
@@ -79,7 +79,7 @@ def test_what_lies_inside_is_told_wherever_links_lead(tmp_path: Path) -> None:
     assert not is_inside(Path("/etc/passwd"), inner)
 
 
-def test_a_large_file_of_holes_is_told_from_one_that_was_written(tmp_path: Path) -> None:
+def test_a_large_file_of_holes_is_told_from_one_that_was_written(tmp_path):
     with (tmp_path / "holes").open("wb") as file:
         file.write(b"x")
         file.truncate(1 << 40)
@@ -91,7 +91,7 @@ def test_a_large_file_of_holes_is_told_from_one_that_was_written(tmp_path: Path)
         assert file.read(1) == b"x"
 
 
-def test_json_that_is_too_deep_or_holds_no_json_value_is_a_value_error() -> None:
+def test_json_that_is_too_deep_or_holds_no_json_value_is_a_value_error():
     for text in ("[" * 200_000, "[" * 200 + "]" * 200, '{"a":' * 200 + "1" + "}" * 200):
         for given in (text, text.encode("utf-16")):
             with pytest.raises(ValueError, match="deep"):
@@ -110,7 +110,7 @@ def test_json_that_is_too_deep_or_holds_no_json_value_is_a_value_error() -> None
     assert parsed_json('{"a": -Infinity}', finite=False) == {"a": -float("inf")}, "configurations may hold it"
 
 
-def test_json_as_deep_as_it_may_be_is_read() -> None:
+def test_json_as_deep_as_it_may_be_is_read():
     text = "[" * DEEPEST + "]" * DEEPEST
     assert json.dumps(parsed_json(text)) == text
     check_depth(parsed_json(text))
@@ -118,7 +118,7 @@ def test_json_as_deep_as_it_may_be_is_read() -> None:
         check_depth([json.loads(text)])
 
 
-def test_toml_is_read_unless_its_size_or_depth_is_a_trick() -> None:
+def test_toml_is_read_unless_its_size_or_depth_is_a_trick():
     assert parsed_toml('a.b."c.d" = 1\n[[x]]\ny = "1.2.3"\n') == {"a": {"b": {"c.d": 1}}, "x": [{"y": "1.2.3"}]}
     assert parsed_toml(f'a = "{"a " * 3000}"')["a"].startswith("a a ")
     for text, reason in (
@@ -134,7 +134,7 @@ def test_toml_is_read_unless_its_size_or_depth_is_a_trick() -> None:
             parsed_toml(text)
 
 
-def test_a_reason_is_one_line_without_the_path(tmp_path: Path) -> None:
+def test_a_reason_is_one_line_without_the_path(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         read_bytes(tmp_path / "none", longest=1)
     assert reason_of(error.value) == "No such file or directory"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from recorded_machines import changed
 
 from hardware.inventory.system.system_libraries import read_container_engines, read_libraries
@@ -11,7 +9,7 @@ from hardware.machine import SourceReading
 from hardware.recording import ReplayedMachine
 
 
-def test_a_wheel_precedes_a_file_and_a_single_number_is_no_version(tmp_path: Path) -> None:
+def test_a_wheel_precedes_a_file_and_a_single_number_is_no_version(tmp_path):
     files = {
         "/usr/lib/x86_64-linux-gnu/libcudnn.so.8.9.7": "",
         "/usr/lib/x86_64-linux-gnu/libcublas.so.12.4.5": "",
@@ -33,7 +31,7 @@ def test_a_wheel_precedes_a_file_and_a_single_number_is_no_version(tmp_path: Pat
     }
 
 
-def test_container_engines_are_listed_with_their_version_if_they_state_one(tmp_path: Path) -> None:
+def test_container_engines_are_listed_with_their_version_if_they_state_one(tmp_path):
     class WithDocker(ReplayedMachine):
         def may_open(self, path: str) -> bool | None:
             return True if path in ("/usr/bin/docker", "/snap/bin/podman") else None

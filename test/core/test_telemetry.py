@@ -69,7 +69,7 @@ def sampler(chip: type[Chip]) -> Iterator[Sampler]:
     made.close()
 
 
-def test_each_device_has_its_own_figures_and_a_sample_obeys_its_schema(sampler: Sampler) -> None:
+def test_each_device_has_its_own_figures_and_a_sample_obeys_its_schema(sampler):
     sample = sampler.sample()
     assert [(one.index, one.temperature_c, one.reason) for one in sample.devices] == [(0, 40.0, ""), (1, 41.0, "")]
     assert sample.devices[0].power_w is None
@@ -79,7 +79,7 @@ def test_each_device_has_its_own_figures_and_a_sample_obeys_its_schema(sampler: 
     jsonschema.validate(json.loads(json.dumps(sample.to_dict())), json.loads(schema.read_text(encoding="utf-8")))
 
 
-def test_a_device_without_figures_says_why_until_it_has_some_again(chip: type[Chip], sampler: Sampler) -> None:
+def test_a_device_without_figures_says_why_until_it_has_some_again(chip, sampler):
     chip.celsius, chip.why = None, "fell off the bus"
     assert [one.reason for one in sampler.sample().devices] == ["fell off the bus"] * 2
     chip.raises = OSError("bus error")
@@ -88,9 +88,7 @@ def test_a_device_without_figures_says_why_until_it_has_some_again(chip: type[Ch
     assert [(one.temperature_c, one.reason) for one in sampler.sample().devices] == [(50.0, ""), (51.0, "")]
 
 
-def test_a_driver_that_hangs_delays_no_sample(
-    chip: type[Chip], sampler: Sampler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_hangs_delays_no_sample(chip, sampler, monkeypatch):
     monkeypatch.setattr(telemetry, "_LONGEST_WAIT_S", 0.05)
     chip.waits = threading.Event()
     sample = sampler.sample()
@@ -110,7 +108,7 @@ def tree(folder: Path, files: dict[str, Any]) -> LiveMachine:
     return LiveMachine(folder)
 
 
-def test_use_and_power_are_means_since_the_look_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_use_and_power_are_means_since_the_look_before(tmp_path, monkeypatch):
     zone = "/sys/class/powercap/intel-rapl:0"
     cpus = "/sys/devices/system/cpu/cpu0"
     files = {
@@ -138,7 +136,7 @@ def test_use_and_power_are_means_since_the_look_before(tmp_path: Path, monkeypat
     assert reader.read().throttle_reasons == ("thermal",)
 
 
-def test_a_counter_for_root_alone_is_a_reason_and_no_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_counter_for_root_alone_is_a_reason_and_no_zero(tmp_path, monkeypatch):
     machine = tree(tmp_path, {"/sys/class/powercap/intel-rapl:0/name": "package-0"})
     monkeypatch.setattr(psutil, "sensors_temperatures", dict)
     read = CpuTelemetryReader(machine).read()

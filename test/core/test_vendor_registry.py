@@ -50,13 +50,13 @@ def add_vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AddV
         sys.modules.pop(f"hardware.inventory.vendors.{name}", None)
 
 
-def test_our_vendors_can_all_be_loaded() -> None:
+def test_our_vendors_can_all_be_loaded():
     assert vendors.registered_vendors().failures == {}
     names = ("nvidia", "amd", "intel", "apple", "cerebras", "google", "groq", "qualcomm")
     assert tuple(vendors.registered_vendors().found) == names
 
 
-def test_one_more_file_is_one_more_vendor_without_metrics(add_vendor: AddVendor) -> None:
+def test_one_more_file_is_one_more_vendor_without_metrics(add_vendor):
     add_vendor("mychip", vendor="MyChip")
     assert "MyChip" in vendors.list_available_vendors()
     backend = vendors.get_accelerator_backend("mychip")
@@ -67,7 +67,7 @@ def test_one_more_file_is_one_more_vendor_without_metrics(add_vendor: AddVendor)
     backend.shutdown()
 
 
-def test_vendors_of_a_mixed_machine_are_listed_in_order(add_vendor: AddVendor) -> None:
+def test_vendors_of_a_mixed_machine_are_listed_in_order(add_vendor):
     for name in ("zeta", "beta"):
         add_vendor(name, vendor=name.title())
     names = ("nvidia", "amd", "intel", "apple", "beta", "zeta")
@@ -84,7 +84,7 @@ def test_vendors_of_a_mixed_machine_are_listed_in_order(add_vendor: AddVendor) -
             vendors.get_accelerator_backend_by_index(index)
 
 
-def test_a_vendor_that_fails_is_left_out_with_its_reason(add_vendor: AddVendor) -> None:
+def test_a_vendor_that_fails_is_left_out_with_its_reason(add_vendor):
     incomplete = VENDOR.format(vendor="Half", kind="npu", available="True").partition("    def list_devices")[0]
     for name, text, kind, available in (
         ("no_such_library", "import no_such_library", "npu", "True"),
@@ -104,7 +104,7 @@ def test_a_vendor_that_fails_is_left_out_with_its_reason(add_vendor: AddVendor) 
         )
 
 
-def test_a_machine_without_accelerators_is_a_runtime_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_accelerators_is_a_runtime_error(monkeypatch):
     for kind in vendors.registered_vendors().found.values():
         monkeypatch.setattr(kind, "is_available", lambda self: False)
     assert vendors.get_all_accelerator_backends() == []
@@ -114,7 +114,7 @@ def test_a_machine_without_accelerators_is_a_runtime_error(monkeypatch: pytest.M
         vendors.get_accelerator_backend_by_index(0)
 
 
-def test_a_vendors_library_is_closed_after_its_devices_are_listed(add_vendor: AddVendor, tmp_path: Path) -> None:
+def test_a_vendors_library_is_closed_after_its_devices_are_listed(add_vendor, tmp_path):
     note = tmp_path / "closed"
     closing = f"\n    def shutdown(self):\n        with open({str(note)!r}, 'a') as note: note.write('x')\n"
     add_vendor("tidy", VENDOR.format(vendor="Tidy", kind="npu", available="True") + closing)

@@ -19,7 +19,7 @@ def start(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("program", [["run_test_generation.py"], ["-m", "hardware"]], ids=["generation", "hardware"])
-def test_each_front_door_answers_help_and_mistakes(program: list[str]) -> None:
+def test_each_front_door_answers_help_and_mistakes(program):
     done = start(*program, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage:" in done.stdout
@@ -29,7 +29,7 @@ def test_each_front_door_answers_help_and_mistakes(program: list[str]) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_closed_pipe_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error():
     for argument in ("--list-devices", "--help"):
         read, write = os.pipe()
         os.close(read)
@@ -39,7 +39,7 @@ def test_a_closed_pipe_is_no_error() -> None:
         assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_matrix_in_a_pipe_has_the_whole_names_of_cells() -> None:
+def test_a_matrix_in_a_pipe_has_the_whole_names_of_cells():
     done = start("run_test_generation.py", "--hardware-compatibility", "--by", "model", "--targets", "cpu,openvino")
     assert done.returncode == 0
     assert "…" not in done.stdout

@@ -53,9 +53,7 @@ print(json.dumps([sum(wrong.values()), [reads[index] for index in range(8)], thr
     ],
     ids=["nvidia", "amd"],
 )
-def test_sixteen_threads_never_read_another_device(
-    tmp_path: Path, build: object, module: str, kind: str, watts: int
-) -> None:
+def test_sixteen_threads_never_read_another_device(tmp_path, build, module, kind, watts):
     folder = build(tmp_path)  # type: ignore[operator]
     done = subprocess.run(
         [sys.executable, "-c", READ.format(module=module, kind=kind, watts=watts, seconds=SECONDS)],

@@ -31,7 +31,7 @@ print(json.dumps([sorted(after_vendors), sorted(sys.modules), vendors.list_avail
 """
 
 
-def test_an_inventory_imports_no_framework_and_lists_the_vendor_of_an_installed_package(tmp_path: Path) -> None:
+def test_an_inventory_imports_no_framework_and_lists_the_vendor_of_an_installed_package(tmp_path):
     (tmp_path / "chip_package.py").write_text(VENDOR)
     metadata = tmp_path / "chip_package-1.0.dist-info"
     metadata.mkdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,7 +51,7 @@ def asked(machine: Any) -> dict[str, Any]:
     }
 
 
-def test_a_replayed_machine_answers_as_the_recorded_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replayed_machine_answers_as_the_recorded_one(tmp_path, monkeypatch):
     (tmp_path / "sys" / "class" / "chip").mkdir(parents=True)
     (tmp_path / "sys" / "class" / "chip" / "name").write_text("Chip One\n")
     (tmp_path / "sys" / "class" / "chip" / "driver").symlink_to("../../bus/chip")
@@ -70,7 +69,7 @@ def test_a_replayed_machine_answers_as_the_recorded_one(tmp_path: Path, monkeypa
     assert asked(ReplayedMachine(tmp_path / "kept")) == live
 
 
-def test_this_machine_and_its_recording_have_the_same_inventory(tmp_path: Path) -> None:
+def test_this_machine_and_its_recording_have_the_same_inventory(tmp_path):
     recorder = MachineRecorder(LiveMachine())
     live = detect(recorder)
     recorder.write(tmp_path)
@@ -88,7 +87,7 @@ def test_this_machine_and_its_recording_have_the_same_inventory(tmp_path: Path) 
     assert detect(ReplayedMachine(tmp_path)).cpu == replace(live.cpu, architecture="sparc")
 
 
-def test_the_doctor_gives_the_same_diagnosis_of_its_recording(tmp_path: Path) -> None:
+def test_the_doctor_gives_the_same_diagnosis_of_its_recording(tmp_path):
     def doctor(*words: str) -> Any:
         return CliRunner().invoke(main, ["doctor", "--format", "json", *words], standalone_mode=False)
 
@@ -107,7 +106,7 @@ def test_the_doctor_gives_the_same_diagnosis_of_its_recording(tmp_path: Path) ->
     assert more - less <= {"files/etc/os-release", "files/.dockerenv", "files/run/.containerenv"}
 
 
-def test_a_program_that_fails_or_hangs_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_fails_or_hangs_is_a_reason(monkeypatch):
     here = LiveMachine()
     script = ("sh", "-c", "echo told; exit 64")
     assert here.run(*script).value is None

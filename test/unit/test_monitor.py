@@ -33,7 +33,7 @@ def start(*words: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def test_over_a_pipe_every_look_is_a_line_and_a_device_that_is_lost_ends_nothing(stub_nvml: Path) -> None:
+def test_over_a_pipe_every_look_is_a_line_and_a_device_that_is_lost_ends_nothing(stub_nvml):
     process = start(
         *("--count", "8", "--interval", "0.05"),
         LD_LIBRARY_PATH=str(stub_nvml),
@@ -54,7 +54,7 @@ def test_over_a_pipe_every_look_is_a_line_and_a_device_that_is_lost_ends_nothing
     assert "lost" in last[1]["reason"]
 
 
-def test_a_reader_that_has_enough_ends_it_quietly() -> None:
+def test_a_reader_that_has_enough_ends_it_quietly():
     with start("--format", "json", "--interval", "0.05") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -64,7 +64,7 @@ def test_a_reader_that_has_enough_ends_it_quietly() -> None:
         assert process.stderr.read() == ""
 
 
-def test_a_terminal_shows_the_view_and_keeps_the_last_look(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_view_and_keeps_the_last_look(tmp_path):
     import pty
 
     primary, secondary = pty.openpty()

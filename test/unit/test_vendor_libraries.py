@@ -153,7 +153,7 @@ def stub(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Stub(request.param, tmp_path_factory.mktemp(request.param.module))
 
 
-def test_devices_metrics_and_errors_are_those_of_the_library(stub: Stub) -> None:
+def test_devices_metrics_and_errors_are_those_of_the_library(stub):
     found = stub.read(COUNT="8")
     vendor, first = stub.vendor, found["devices"][0]
     assert [one["index"] for one in found["devices"]] == list(range(8))
@@ -171,7 +171,7 @@ def test_devices_metrics_and_errors_are_those_of_the_library(stub: Stub) -> None
         assert found["metrics"][-1][1] is None
 
 
-def test_a_metric_that_is_not_read_is_none_with_its_reason(stub: Stub) -> None:
+def test_a_metric_that_is_not_read_is_none_with_its_reason(stub):
     settings, which, word = stub.vendor.not_read
     found = stub.read(**settings)
     temperature, _, *others = found["metrics"][0]
@@ -179,7 +179,7 @@ def test_a_metric_that_is_not_read_is_none_with_its_reason(stub: Stub) -> None:
     assert word in found["reasons"][which]
 
 
-def test_a_library_that_does_not_start_tells_the_state_of_the_driver(stub: Stub) -> None:
+def test_a_library_that_does_not_start_tells_the_state_of_the_driver(stub):
     for code, (driver, word) in stub.vendor.not_running.items():
         found = stub.read(INIT=code)
         facts = found["facts"]
@@ -187,7 +187,7 @@ def test_a_library_that_does_not_start_tells_the_state_of_the_driver(stub: Stub)
         assert word in facts["reason"], code
 
 
-def test_a_lost_device_stays_listed_and_the_others_keep_their_figures(stub: Stub) -> None:
+def test_a_lost_device_stays_listed_and_the_others_keep_their_figures(stub):
     when, word = stub.vendor.lost
     found = stub.read(COUNT="3", LOST=when)  # while it is described
     first, lost, third = found["devices"]
@@ -202,13 +202,13 @@ def test_a_lost_device_stays_listed_and_the_others_keep_their_figures(stub: Stub
     assert (later[0], later[-1]) == (41.0, None)
 
 
-def test_a_missing_binding_or_library_is_a_reason_that_says_what_to_install(stub: Stub) -> None:
+def test_a_missing_binding_or_library_is_a_reason_that_says_what_to_install(stub):
     without_binding = stub.read(f"import sys\nsys.modules[{stub.vendor.binding!r}] = None\n")["facts"]
     assert without_binding["library"] == "missing"
     assert stub.vendor.install in without_binding["reason"]
 
 
-def test_no_target_is_expected_on_a_simulated_device(tmp_path: Path) -> None:
+def test_no_target_is_expected_on_a_simulated_device(tmp_path):
     nvml, amdsmi = stub_libraries.nvml(tmp_path), stub_libraries.amdsmi(tmp_path)
     found, targets = python(
         DETECT, LD_LIBRARY_PATH=f"{nvml}:{amdsmi}", SIM_AMDSMI_COUNT="4",
@@ -223,13 +223,13 @@ def test_no_target_is_expected_on_a_simulated_device(tmp_path: Path) -> None:
     assert all("maybe_hidden_by" in one["extra_info"] for one in amd)
 
 
-def test_throttle_reasons_are_read_from_older_drivers_and_from_amds_violations(tmp_path: Path) -> None:
+def test_throttle_reasons_are_read_from_older_drivers_and_from_amds_violations(tmp_path):
     nvidia, amd = Stub(VENDORS[0], tmp_path), Stub(VENDORS[1], tmp_path)
     assert nvidia.read(REASONS="68", OLD="1")["metrics"][0][-1] == ["sw_power_cap", "thermal"]
     assert amd.read(HOT="1")["metrics"][0][-1] == ["thermal", "power_limit"]
 
 
-def test_without_the_library_the_reason_names_its_package(tmp_path: Path) -> None:
+def test_without_the_library_the_reason_names_its_package(tmp_path):
     amd, intel = (READ.format(module=one.module, kind=one.kind, reads=0) for one in VENDORS[1:])
     facts = python(amd)["facts"]
     assert (facts["library"], facts["state"]) == ("missing", "hardware absent")
