@@ -1,7 +1,11 @@
-"""Inventory and telemetry through the vendors' real Python bindings and libraries that call themselves simulated."""
+"""Inventory and telemetry through the vendors' real Python bindings and libraries that call themselves simulated.
+
+Threads read for half a second; with `make test-threads` for a minute.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +42,32 @@ from dataclasses import asdict
 from hardware.detect import detect, targets
 found = detect()
 print(json.dumps([found.to_dict(), {one.target: asdict(one) for one in targets(found)}]))
+"""
+READ_IN_THREADS = """
+import json, threading, time
+from collections import Counter
+from hardware.inventory.vendors.{module} import {kind}
+backend = {kind}()
+end = time.monotonic() + {seconds}
+wrong, reads, lock = Counter(), Counter(), threading.Lock()
+
+def read(start):
+    mine, faults, index = Counter(), Counter(), start
+    while time.monotonic() < end:
+        index = (index + 3) % 8
+        found = [backend.get_temperature(index) - 40, backend.get_power_usage(index) - {watts},
+                 backend.get_memory_usage(index)["used"] / 2**30 - 1,
+                 backend.get_utilization(index)["compute"] - 30, backend.get_utilization(index)["memory"] - 5]
+        mine[index] += 1
+        if any(value != index for value in found):
+            faults[index] += 1
+    with lock:
+        wrong.update(faults); reads.update(mine)
+
+threads = [threading.Thread(target=read, args=(start,)) for start in range(16)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(json.dumps([sum(wrong.values()), [reads[index] for index in range(8)], threading.active_count()]))
 """
 # On Linux pyzes loads the loader from one place only, where a test can't put anything.
 REDIRECT = """
@@ -243,3 +273,14 @@ def test_without_the_library_the_reason_names_its_package(tmp_path):
     facts = python(amd, LD_LIBRARY_PATH=str(tmp_path))["facts"]
     assert facts["library"] == "missing"
     assert "doesn't fit" in facts["reason"]
+
+
+def test_sixteen_threads_never_read_another_device(tmp_path):
+    seconds = float(os.environ.get("THREAD_SECONDS", "0.5"))
+    for vendor in VENDORS[:2]:
+        values = {"module": vendor.module, "kind": vendor.kind, "watts": vendor.metrics[3], "seconds": seconds}
+        code = READ_IN_THREADS.format(**values)
+        wrong, reads, left = Stub(vendor, tmp_path).run(code, **{f"{vendor.variables}COUNT": "8"})
+        print(f"{vendor.module}: {sum(reads)} rounds of reading, {wrong} wrong")
+        assert (wrong, left) == (0, 1)
+        assert all(reads)
