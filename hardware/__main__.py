@@ -1,4 +1,4 @@
-"""`python -m hardware`: the front door of the inventory."""
+"""`python -m hardware`: the command line of the inventory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Examples:
 
 @click.group(help=as_runnable(_HELP), context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Front door; the commands below do the work."""
+    """Group the commands below."""
 
 
 @main.command("list", short_help="Print what is here, and the targets that may be.")
@@ -55,7 +55,7 @@ for _command in main.commands.values():
 
 
 def start() -> int:
-    """Parse, run, and turn every error into one line and an exit code."""
+    """Run the command line and return its exit code."""
     return open_door(main, sys.argv[1:], program=program_of("hardware"))
 
 

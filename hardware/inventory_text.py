@@ -1,4 +1,4 @@
-"""The inventory as text: a table for a terminal of 80 columns, JSON, Markdown, or the resources of a node of Ray."""
+"""The inventory as text: a table of 80 columns, JSON, Markdown, or the resources of a Ray node."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Section = tuple[str, list[Row]]
 
 
 def list_text(inventory: HardwareInfo, format: str = "table") -> str:
-    """The inventory and the targets that may be here, in `table`, `json` or `markdown`, and in `ray` what `ray start
-    --resources` takes; never coloured.
+    """Return the inventory and the expected targets as `table`, `json` or `markdown`, or as the value of `ray start
+    --resources` with `ray`; without color.
 
-    Raises `UsageError` for another format.
+    Raise `UsageError` for another format.
     """
     from .detect import targets
 
@@ -119,7 +119,7 @@ def _sections(inventory: HardwareInfo) -> list[Section]:
 
 
 def _told(thing: object, fields: Mapping[str, str], unit: str = "") -> list[Row]:
-    """Values of a thing's fields by the labels that they are shown under."""
+    """Return the values of an object's fields by their labels."""
     return [(label, _known(getattr(thing, name), unit)) for label, name in fields.items()]
 
 
@@ -167,7 +167,7 @@ def _storage(inventory: HardwareInfo) -> list[Row]:
 
 
 def _disk(number: int, device: StorageDeviceInfo) -> list[Row]:
-    """Labels and values of a device; what isn't known stands in one row for each reason."""
+    """Return the labels and values of a disk; unknown values are grouped in one row per reason."""
     rows = [(f"[{number}]", device.device_type or "of unknown kind")]
     rows += _told(device, {"  Device": "device_path", "  Model": "model", "  Bus": "bus_type"})
     for label, (name, text) in _OF_A_DISK.items():
@@ -183,7 +183,7 @@ def _disk(number: int, device: StorageDeviceInfo) -> list[Row]:
 
 
 def _capacity(size: int) -> str:
-    """In the decimal units that disks are sold in."""
+    """Return a size in the decimal units in which disks are sold."""
     for power, unit in ((15, "PB"), (12, "TB"), (9, "GB"), (6, "MB")):
         if size >= 10**power:
             return f"{size / 10**power:.3g} {unit}" if size < 1000 * 10**power else f"{size / 10**power:.0f} {unit}"
@@ -202,7 +202,7 @@ _OF_A_DISK: dict[str, tuple[str, Callable[[Any], str]]] = {
     "Reads at most": ("max_read_mbps", "{:g} MB/s".format),
     "Writes at most": ("max_write_mbps", "{:g} MB/s".format),
 }
-"""What is shown of a disk where it is known: the field and its text."""
+"""The fields of a disk that are shown if they are known, with their text."""
 
 _MISSED = {
     "health_status": "health",
@@ -211,7 +211,7 @@ _MISSED = {
     "power_on_hours": "hours of use",
     "device_type": "type",
 }
-"""What is missed where it isn't known."""
+"""The labels of fields that may be unknown."""
 
 
 def _vendor(facts: VendorFacts, inventory: HardwareInfo) -> list[Row]:
@@ -250,7 +250,7 @@ def _bus_device(device: PciDevice) -> str:
 
 
 def _libraries(inventory: HardwareInfo) -> list[Row]:
-    """Those that frameworks bring inside their own wheels aren't seen."""
+    """Return the rows of system libraries. Libraries bundled in the wheels of frameworks aren't detected."""
     there = {one.name: f"{one.version or 'present'} ({one.source})" for one in inventory.libraries}
     return [*there.items(), *_missing([name for name in library_names() if name not in there])]
 
@@ -287,5 +287,5 @@ def _known(value: object, unit: str = "") -> str:
 
 
 def _wrapped(start: str, text: str) -> list[str]:
-    """`text` behind `start`, folded at the terminal's width; what isn't printable is escaped."""
+    """Return `start` and `text` wrapped to the width of the terminal; unprintable characters are escaped."""
     return wrapped(text, width=WIDTH, start=printable(start), indent=" " * min(len(start), 36))

@@ -1,6 +1,6 @@
-"""Keeps what a machine answered in a folder, and answers from such a folder as that machine did.
+"""Recordings of a machine's answers in a folder, and a machine that replays them.
 
-The folder holds what the tools really said, so that a person can read it and a test can be made of it:
+The folder holds the original output of the tools, so that people can read it and tests can use it:
 
     machine.json       the index: host, packages, torch's build, variables, links, folders, commands
     files/proc/...     each file that was read, under its own path
@@ -44,13 +44,13 @@ _RULES = Path(__file__).with_name("recording.toml")
 
 @functools.cache
 def _rules() -> list[tuple[str, re.Pattern[str], str]]:
-    """Which files each rule is for, its pattern, and what is kept instead."""
+    """Return for each rule the files that it applies to, its pattern, and the replacement."""
     found = tomllib.loads(_RULES.read_text(encoding="utf-8"))["rule"]
     return [(one.get("files", ""), re.compile(one["pattern"]), one["instead"]) for one in found]
 
 
 def without_identity(text: str) -> str:
-    """`text` without secrets, names, serial numbers and unique identifiers."""
+    """Return `text` without secrets, names, serial numbers and unique identifiers."""
     for files, pattern, instead in _rules():
         if not files:
             text = pattern.sub(instead, text)
@@ -58,10 +58,10 @@ def without_identity(text: str) -> str:
 
 
 def without_disk_identity(name: str, text: str) -> str:
-    """The text of the recording's file `name` without serial numbers of disks, and names of servers and buckets.
+    """Return a file's text without serial numbers of disks and names of servers and buckets.
 
-    What the inventory makes of a disk holds none of it either (`StorageDeviceInfo.shareable`), so that a recording
-    gives the same inventory as the machine did.
+    The inventory of a disk doesn't contain them either (`StorageDeviceInfo.shareable`), so that a recording gives the
+    same inventory as the machine.
     """
     pool = re.findall(r"(?m)^E:ID_FS_LABEL=.*$", text) if "E:ID_FS_TYPE=zfs_member" in text else []
     for files, pattern, instead in _rules():
@@ -71,7 +71,7 @@ def without_disk_identity(name: str, text: str) -> str:
 
 
 class MachineRecorder(Machine):
-    """Answers as another machine does, and remembers; `write` puts it all into a folder."""
+    """A machine that records the answers of another one; `write` stores them in a folder."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -123,7 +123,7 @@ class MachineRecorder(Machine):
         self.machine.close()
 
     def write(self, folder: Path) -> list[str]:
-        """Write the recording; the names of what was written, below `folder`. Raises `OutputError`."""
+        """Write the recording and return the names of the files below `folder`. Raise `OutputError` on failure."""
         files = {f"files{path}": text for path, text in self._files.items() if text is not None}
         short = [name for name, text in files.items() if name.startswith("files/sys/") and "\n" not in text]
         files[LINES] = "".join(
@@ -153,8 +153,10 @@ class MachineRecorder(Machine):
         }
         files[INDEX] = _as_json(index)
         for name, text in files.items():
-            path = folder / without_identity(name)  # control groups are named after containers and users
-            if ".." in path.relative_to(folder).parts:  # a link on the machine may have led there
+            path = folder / without_identity(
+                name
+            )  # names of control groups may contain those of containers and users
+            if ".." in path.relative_to(folder).parts:  # a link on the machine may lead outside
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, (text if name == LINES else _kept(name, text)).rstrip("\n") + "\n")
@@ -166,7 +168,7 @@ def _kept(name: str, text: str) -> str:
 
 
 class _Listening(Library):
-    """A library whose answers are remembered."""
+    """A library whose answers are recorded."""
 
     NAME = "recorded"
 
@@ -184,9 +186,9 @@ class _Listening(Library):
 
 
 class ReplayedMachine(Machine):
-    """The machine that a recording was made of. What wasn't read then isn't there.
+    """A machine that was recorded. What wasn't read at that time doesn't exist.
 
-    Raises `BrokenInput` where the folder holds no recording.
+    Raise `BrokenInput` if the folder holds no recording.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -205,8 +207,8 @@ class ReplayedMachine(Machine):
             return None
 
     def _kept(self, name: str) -> str:
-        """A file of the recording. Raises `OSError` for one that lies elsewhere: nothing else of this machine is
-        shown as what another one answered."""
+        """Return the text of a file of the recording. Raise `OSError` for a file outside: no file of this machine
+        may be read as one of the recorded machine."""
         path = self.folder / name
         if not is_inside(path, self._inside):
             raise OSError(errno.EACCES, "it lies outside of the recording", name)
@@ -264,7 +266,7 @@ class ReplayedMachine(Machine):
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """What the index of a recording holds, in the shape in which it is written. Raises `BrokenInput`."""
+    """Return the index of a recording. Raise `BrokenInput` for an invalid one."""
     try:
         index = read_json(folder / INDEX, longest=_LONGEST_FILE)
         if not isinstance(index, dict):
@@ -284,7 +286,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 class _Remembering(Library):
-    """A library as it answered when the recording was made."""
+    """A library with recorded answers."""
 
     NAME = "replayed"
 
