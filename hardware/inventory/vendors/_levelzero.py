@@ -1,4 +1,4 @@
-"""What Level Zero Sysman says of a device, through its binding pyzes: structures and handles stay in here."""
+"""Level Zero Sysman through its binding pyzes; structures and handles aren't returned."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _BETWEEN_SAMPLES_S = 0.05
 
 
 class LevelZeroError(Exception):
-    """A function's result that isn't success."""
+    """A function returned an error."""
 
 
 def gpus(zes: Any) -> list[Any]:
-    """The handles of all GPUs. Raises `LevelZeroError`."""
+    """Return the handles of all GPUs. Raise `LevelZeroError` on failure."""
     every = [
         device
         for driver in _list(zes, "zesDriverGet", zes.zes_driver_handle_t)
@@ -28,7 +28,7 @@ def gpus(zes: Any) -> list[Any]:
 
 
 def name_of(zes: Any, result: int) -> str:
-    """What the binding calls a result."""
+    """Return the binding's name of a result."""
     names = (name for name in dir(zes) if name.startswith("ZE_RESULT_") and getattr(zes, name) == result)
     return next(names, f"result {result & 0xFFFFFFFF:#x}")
 
@@ -123,16 +123,16 @@ def _throttle(zes: Any, device: Any) -> int | None:
 
 
 def _power(zes: Any, device: Any) -> float | None:
-    """W of the first domain, which is the whole card, over 50 ms."""
+    """Return the power in W of the first domain, the whole card, over 50 ms."""
     domains = _list(zes, "zesDeviceEnumPowerDomains", zes.zes_pwr_handle_t, device)
     if not domains:
         return None
     sample = functools.partial(_filled, zes, "zesPowerGetEnergyCounter", domains[0], "zes_power_energy_counter_t")
-    return _rate(sample, "energy")  # microjoules in microseconds
+    return _rate(sample, "energy")  # microjoules per microsecond
 
 
 def _engines(zes: Any, device: Any) -> list[list[Any]]:
-    """Type and busy share of each group of engines over 50 ms."""
+    """Return type and busy share of each group of engines over 50 ms."""
     found = []
     for handle in _list(zes, "zesDeviceEnumEngineGroups", zes.zes_engine_handle_t, device):
         told = _filled(zes, "zesEngineGetProperties", handle, "zes_engine_properties_t", "ENGINE_PROPERTIES")
@@ -145,7 +145,7 @@ def _engines(zes: Any, device: Any) -> list[list[Any]]:
 
 
 def _rate(sample: Callable[[], Any], field: str) -> float | None:
-    """How fast a counter grows by the structure's own clock."""
+    """Return the rate of a counter by the structure's own clock."""
     first = sample()
     time.sleep(_BETWEEN_SAMPLES_S)
     second = sample()

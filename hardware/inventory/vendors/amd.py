@@ -1,7 +1,7 @@
 """AMD GPUs through amdsmi, the files of amdgpu, and the PCI bus without driver.
 
-amdsmi prints to stdout and raises `KeyError` while it is imported where libamd_smi.so is missing, and
-`AttributeError` where it is of another version: the library is tried first, and ROCm's own binding before pip's.
+While it is imported, amdsmi prints to stdout and raises `KeyError` without libamd_smi.so, and `AttributeError` for
+another version of it. The library is therefore tried first, and ROCm's own binding before pip's.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _NO_PERMISSION, _DRIVER_NOT_LOADED, _NO_DRIVER = 10, 34, 51
 _VRAM_TYPES = {1: "HBM", 2: "HBM", 3: "HBM", 4: "HBM", 5: "HBM", 10: "DDR", 11: "DDR", 12: "DDR"} | dict.fromkeys(
     range(17, 24), "GDDR"
 )
-"""amdsmi.h, amdsmi_vram_type_t. A fifth HBM is of later versions."""
+"""amdsmi.h, amdsmi_vram_type_t. Later versions have a fifth HBM."""
 
 _MOST_WATTS = 100_000
 
 
 class Amdsmi(OpenedOnce):
-    """The one guarded way to amdsmi. `count` is how many GPUs it lists.
+    """The guarded access to amdsmi. `count` is the number of GPUs.
 
     Functions take the index of a GPU first; members of the binding's enumerations are given by name.
     """
@@ -79,7 +79,7 @@ class Amdsmi(OpenedOnce):
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 self._binding = _binding()
-        except Exception as error:  # see the module's text: anything may come of this import
+        except Exception as error:  # this import may raise anything: see the module's docstring
             why = f"can't be imported, or doesn't fit the library ({said(error)})"
             return no_library(f"the Python package amdsmi {why}: pip install amdsmi, in ROCm's version")
         try:
@@ -96,7 +96,7 @@ def _roots() -> list[Path]:
 
 
 def _has_library() -> bool:
-    """Whether the library loads at one of the places that the binding looks at."""
+    """Return whether the library can be loaded from one of the places where the binding searches."""
     spec = None
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec("amdsmi")
@@ -109,7 +109,7 @@ def _has_library() -> bool:
 
 
 def _binding() -> Any:
-    """The binding that ROCm brought together with its library, or else the one that pip installed."""
+    """Return the binding of ROCm, or else the one that pip installed."""
     folders = [str(root / "share" / "amd_smi") for root in _roots()]
     sys.path[:0] = folders
     try:
@@ -145,7 +145,7 @@ class AmdsmiSource(LibrarySource):
         for sensor in ("EDGE", "HOTSPOT", "JUNCTION", "VRAM"):
             told = self.library.ask("amdsmi_get_temp_metric", index, sensor, "CURRENT")
             found = celsius(told.value)
-            if found:  # a sensor that isn't there is answered with 0 as well
+            if found:  # a missing sensor reads 0 too
                 return SourceReading(value=found)
             reason = reason or told.reason
         return SourceReading(value=None, reason=reason or "no sensor answers")
@@ -224,7 +224,7 @@ class AmdsmiSource(LibrarySource):
 
 
 class AmdAccelerators(SourcedAccelerators):
-    """Inventory and telemetry of AMD GPUs, the full tier. PyTorch calls them `cuda` in its build for ROCm."""
+    """Inventory and telemetry of AMD GPUs, the full tier. PyTorch's ROCm build calls them `cuda`."""
 
     VENDOR_NAME = "AMD"
     DEVICE_TYPE = "gpu"
@@ -246,13 +246,13 @@ class AmdAccelerators(SourcedAccelerators):
         return (AmdgpuSource(self.machine),)
 
     def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
-        if what == "memory" and device.memory_type == "unified":  # which memory is a program's, only the files tell
+        if what == "memory" and device.memory_type == "unified":  # only the files tell the memory of programs
             return self.of_files(device, what, SourceReading(value=None, reason="amdsmi doesn't report it"))
         return super().metric(device, what)
 
     def opening(self) -> Opening:
         opening = self._library.opening()
-        if self.machine.may_open("/dev/kfd") is False:  # it is of group render, and a container has it only if given
+        if self.machine.may_open("/dev/kfd") is False:  # it belongs to group render, and a container may lack it
             why = "/dev/kfd can't be opened by this user: join group render (and video)"
             return replace(opening, driver=DriverState.DENIED, reason="; ".join(filter(None, [why, opening.reason])))
         if not self.driven() and self._files:
@@ -268,7 +268,7 @@ class AmdAccelerators(SourcedAccelerators):
             if isinstance(files, AmdgpuSource):
                 cards = [files.at(one.extra_info.get("pci_address")) for one in devices]
                 devices = tuple(placed(self.machine, one, card) for one, card in zip(devices, cards, strict=True))
-        # The runtime counts devices in the order of KFD's nodes, amdsmi by address.
+        # The runtime counts devices in the order of KFD nodes, amdsmi by address.
         nodes = [one.extra_info.get("kfd_node") for one in devices]
         numbers = [node for node in nodes if isinstance(node, int)]
         numbered = numbers == sorted(numbers) and len(numbers) == len(devices)
@@ -280,7 +280,7 @@ class AmdAccelerators(SourcedAccelerators):
 
 
 def violation_reasons(status: dict[str, Any]) -> tuple[str, ...] | None:
-    """Names of the limits that hold the clocks down now; `None` where the device tells of none of them."""
+    """Return the limits that throttle the clocks; None if the device reports none of them."""
     names = throttling("amd_violations")
     states = {name: status.get(f"active_{name}") for name in names}
     if not any(isinstance(state, bool) for state in states.values()):

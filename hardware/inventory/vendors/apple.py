@@ -1,7 +1,6 @@
 """GPU and Neural Engine of Apple silicon through system_profiler and IOKit's registry (ioreg).
 
-GPUs of AMD and Intel in older Macs aren't Apple's. Memory is unified: the GPU's is the system's, marked as such and
-told of the GPU alone.
+AMD and Intel GPUs of older Macs aren't included. Memory is unified: that of the GPU is the system's, and marked so.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _POWER = ("powermetrics", "-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_p
 
 
 class AppleAccelerators(ListedAccelerators):
-    """Inventory of Apple silicon; telemetry as far as a user who isn't root is told."""
+    """Inventory of Apple silicon, and the telemetry available without root."""
 
     VENDOR_NAME = "Apple"
     DEVICE_TYPE = "gpu"
@@ -38,7 +37,7 @@ class AppleAccelerators(ListedAccelerators):
         "jax": "METAL:{index}",
         "onnxruntime": "CoreMLExecutionProvider",
     }
-    """TensorFlow through tensorflow-metal, JAX through jax-metal. ONNX Runtime knows a provider and no device."""
+    """TensorFlow through tensorflow-metal, JAX through jax-metal. ONNX Runtime has a provider and no device."""
 
     def facts(self) -> VendorFacts:
         if self.machine.host().system != "Darwin":
@@ -96,7 +95,8 @@ class AppleAccelerators(ListedAccelerators):
         return SourceReading(value={"compute": compute})
 
     def memory(self, device: AcceleratorInfo) -> SourceReading[dict[str, int]]:
-        """`used` is what the GPU holds of the unified memory, `free` what nobody holds: the rest is the system's."""
+        """Return the memory: `used` is that of the GPU in the unified memory, `free` is unused; the system uses
+        the rest."""
         if device.device_type == _NEURAL_ENGINE:
             return SourceReading(
                 value=None, reason="the Neural Engine works in the unified memory; none of it is its own"
@@ -131,7 +131,7 @@ class AppleAccelerators(ListedAccelerators):
         return SourceReading(value=() if level == "Nominal" else ("thermal",))
 
     def _elsewhere(self) -> VendorFacts:
-        """Apple silicon can run Linux, where none of this is there."""
+        """Return the facts on another system; Apple silicon can run Linux, without these programs."""
         silicon = "apple,arm-platform" in (self.machine.text("/proc/device-tree/compatible") or "")
         why = f"Metal and Core ML need macOS; this is {self.machine.host().system}"
         return self.seen(DriverState.MISSING, LibraryState.MISSING, [why]) if silicon else self.unseen(why)
@@ -186,7 +186,7 @@ def _is_apples(told: dict[str, Any]) -> bool:
 
 
 def _property(name: str, registry: str | None) -> str | None:
-    """A value of ioreg's text, where a property stands as `"name" = 16` on its own line or `"name"=16` in a table."""
+    """Return a value of ioreg's text, where a property is `"name" = 16` on its own line or `"name"=16` in a table."""
     found = re.search(rf'"{re.escape(name)}"\s*=\s*"?([^",}}\n]+)', registry or "")
     return found[1].strip() if found else None
 

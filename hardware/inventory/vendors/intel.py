@@ -32,12 +32,12 @@ _NO_PERMISSION, _NO_DEPENDENCY, _UNINITIALISED = 0x70010000, 0x70020000, 0x78000
 
 
 class LevelZero(OpenedOnce):
-    """The one guarded way to Level Zero Sysman, through its Python binding pyzes.
+    """The guarded access to Level Zero Sysman through its Python binding pyzes.
 
-    The binding raises `OSError` while it is imported where libze_loader.so.1 is missing; on Linux it looks for it in
-    /usr/lib/x86_64-linux-gnu alone.
+    The binding raises `OSError` on import without libze_loader.so.1, which it searches on Linux only in
+    /usr/lib/x86_64-linux-gnu.
 
-    Questions of a device: `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
+    Functions of a device: `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
     """
 
     NAME = "levelzero"
@@ -52,7 +52,7 @@ class LevelZero(OpenedOnce):
             import pyzes
         except ImportError as error:
             return no_library(f"the Python package pyzes can't be imported ({error}): pip install pyzes")
-        except Exception as error:  # an OSError on Linux, a plain Exception on Windows
+        except Exception as error:  # OSError on Linux, Exception on Windows
             package = "it comes with the package libze1 or level-zero"
             return no_library(f"the Level Zero loader can't be loaded ({error}); {package}")
         from ._levelzero import LevelZeroError, gpus
@@ -80,7 +80,7 @@ def _refused(zes: Any, result: int) -> Opening:
 
 
 class LevelZeroSource(LibrarySource):
-    """Sysman of Level Zero, which keeps some figures (load, some temperatures) from ordinary users."""
+    """Sysman of Level Zero, which withholds some values (load, some temperatures) from ordinary users."""
 
     NAME = "Level Zero"
     LIBRARY = LevelZero
@@ -119,7 +119,7 @@ class LevelZeroSource(LibrarySource):
         told = device.value or {}
         integrated = bool(told.get("integrated"))
         own = [one for one in modules.value or [] if one.get("on_device")]
-        # Arc tells no physical size; what can be allocated at once (32 bits on many) is no size of the memory.
+        # Arc reports no physical size; the largest allocation (32 bits on many) isn't the size of the memory.
         memory = size(sum(one.get("physical_bytes") or one.get("size_bytes") or 0 for one in own))
         extra = {
             "uuid": text(told.get("uuid")),
@@ -146,8 +146,7 @@ class LevelZeroSource(LibrarySource):
 
 
 class IntelAccelerators(SourcedAccelerators):
-    """Inventory and telemetry of Arc and data-centre GPUs, integrated graphics and the NPU, which come in this
-    order."""
+    """Inventory and telemetry of Arc and data center GPUs, integrated graphics and the NPU, in this order."""
 
     VENDOR_NAME = "Intel"
     DEVICE_TYPE = "gpu"
@@ -200,5 +199,5 @@ class IntelAccelerators(SourcedAccelerators):
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """Level Zero's bit set as names, each once. A bit that a newer version adds is shown as its number."""
+    """Return the names of Level Zero's bits, each once. An unknown bit is shown as its number."""
     return bits_named(bits & 0xFFFFFFFF, "level_zero")

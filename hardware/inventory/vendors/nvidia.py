@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML (nvidia-ml-py), a Jetson's through the kernel's files, and the PCI bus without driver."""
+"""NVIDIA GPUs through NVML (nvidia-ml-py), the kernel's files on a Jetson, and the PCI bus without driver."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .vendor import AcceleratorInfo, DriverState
 PCI_VENDOR_ID = 0x10DE
 
 _HBM_STACK_BITS = 1024
-_FIRST_ARCHITECTURE_WITHOUT_DDR = 5  # Volta; older cards exist with plain DDR memory
+_FIRST_ARCHITECTURE_WITHOUT_DDR = 5  # Volta; older cards may have plain DDR memory
 
 _SLICES = "mig_slices"
-"""A question that is no function of NVML: name, UUID and memory of each MIG slice of a device."""
+"""A pseudo-function: name, UUID and memory of each MIG slice of a device."""
 
 _OF_NO_DEVICE = ("nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex")
 
@@ -39,10 +39,10 @@ _NO_LIBRARY = no_library("NVIDIA's library libnvidia-ml can't be loaded; it come
 
 
 class Nvml(OpenedOnce):
-    """The one guarded way to NVML, which may be called from several threads; handles are asked for each time, so
-    that devices can't be mixed up.
+    """The guarded, thread-safe access to NVML. Handles are requested for each call, so that devices can't be
+    confused.
 
-    Functions of a device (`nvmlDevice...`) take its index first. Structures come back as tables.
+    Functions of a device (`nvmlDevice...`) take its index first. Structures are returned as tables.
     """
 
     NAME = "nvml"
@@ -52,7 +52,7 @@ class Nvml(OpenedOnce):
             try:
                 ctypes.CDLL("libnvidia-ml.so.1")
             except OSError:
-                return _NO_LIBRARY  # without the binding, which takes longer to import than all else to list
+                return _NO_LIBRARY  # before the binding, whose import takes longer than the rest of the list
         try:
             import pynvml
         except ImportError as error:
@@ -81,12 +81,12 @@ class Nvml(OpenedOnce):
             return SourceReading(value=plain(call(*arguments)))
         except pynvml.NVMLError as error:
             return SourceReading(value=None, reason=f"{function}: {error}")
-        except (OSError, TypeError, ValueError) as error:  # a binding and a driver of different ages
+        except (OSError, TypeError, ValueError) as error:  # a binding and a driver of different versions
             return SourceReading(value=None, reason=f"{function}: {said(error)}")
 
 
 def _slices(card: Any) -> list[dict[str, Any]]:
-    """The slices of a card in MIG mode, or of the part of it that a container was given."""
+    """Return the slices of a card in MIG mode, or of the part of it that a container has."""
     import pynvml
 
     found: list[dict[str, Any]] = []
@@ -122,7 +122,7 @@ def _refused(pynvml: Any, error: Any) -> Opening:
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """NVML's bit set as names, each once. A bit that a newer driver adds is shown as its number."""
+    """Return the names of NVML's bits, each once. An unknown bit is shown as its number."""
     return bits_named(bits, "nvml", silent=_GPU_IDLE)
 
 
@@ -134,7 +134,7 @@ class NvmlSource(LibrarySource):
     COUNT = "nvmlDeviceGetCount"
 
     def read(self, index: int, function: str, *arguments: Any) -> SourceReading[Any]:
-        """Any NVML function of device `index`: its answer, or why there is none."""
+        """Return the result of an NVML function for device `index`, or the reason if there is none."""
         return self.library.ask(function, index, *arguments)
 
     def temperature(self, index: int) -> SourceReading[float]:
@@ -164,7 +164,7 @@ class NvmlSource(LibrarySource):
     def throttle(self, index: int) -> SourceReading[tuple[str, ...]]:
         told = self.read(index, "nvmlDeviceGetCurrentClocksEventReasons")
         if told.value is None:
-            # Drivers before 535 know the function under its older name only.
+            # Drivers before 535 have only the older name of the function.
             told = self.read(index, "nvmlDeviceGetCurrentClocksThrottleReasons")
         return given(None if told.value is None else throttle_reasons(told.value), told.reason)
 
@@ -183,7 +183,7 @@ class NvmlSource(LibrarySource):
             index=index,
             compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
             memory_bytes=None if memory.value is None else size(memory.value["total"]),
-            # Every card with memory of its own tells it (nvml.h, nvmlDeviceGetMemoryInfo: all products).
+            # Every card with memory of its own reports it (nvml.h, nvmlDeviceGetMemoryInfo: all products).
             memory_type="unified" if unified else _memory_type(extra, memory.value is not None),
             bus_type="integrated" if unified else self._bus_type(index, name.value or ""),
             pcie_gen=generation(self.read(index, "nvmlDeviceGetMaxPcieLinkGeneration").value),
@@ -220,7 +220,7 @@ class NvmlSource(LibrarySource):
         return None if self.read(index, "nvmlDeviceGetMaxPcieLinkGeneration").value is None else "pcie"
 
     def _bandwidth(self, index: int, bus_bits: Any) -> float | None:
-        """Two transfers a clock over the whole bus, as NVIDIA's deviceQuery sample computes it."""
+        """Return two transfers per clock over the whole bus, as NVIDIA's deviceQuery sample computes it."""
         megahertz = self.read(index, "nvmlDeviceGetMaxClockInfo", 2).value
         clock, width = positive(megahertz), positive(bus_bits)
         return None if clock is None or width is None else round(2 * clock * 1e6 * width / 8 / 1e9, 1) or None
@@ -267,7 +267,7 @@ class NvidiaAccelerators(SourcedAccelerators):
 
 
 def _memory_type(extra: Extra, has_own_memory: bool) -> str | None:
-    """NVML doesn't tell, but one HBM stack has a bus of 1,024 bits and no GDDR card more than 512."""
+    """Return the memory type by the bus: one HBM stack has 1,024 bits, and a GDDR card at most 512."""
     bits, architecture = extra.get("memory_bus_bits"), extra.get("nvml_architecture")
     if not isinstance(bits, int) or not has_own_memory:
         return None
@@ -278,8 +278,8 @@ def _memory_type(extra: Extra, has_own_memory: bool) -> str | None:
 
 
 def _mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = "") -> Extra:
-    """What a card in MIG mode adds: its slices. A program is given one slice, so `usable_memory_bytes` is what the
-    smallest has, not what the card has."""
+    """Return the slices of a card in MIG mode. A program gets one slice, so `usable_memory_bytes` is that of the
+    smallest."""
     facts: Extra = {"mig_enabled": enabled}
     sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
     for position, one in enumerate(slices):

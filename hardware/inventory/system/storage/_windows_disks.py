@@ -1,4 +1,4 @@
-"""Disks of a Windows machine: `Get-PhysicalDisk`, the partitions of each, and what an administrator may read more."""
+"""Disks of a Windows machine: `Get-PhysicalDisk`, their partitions, and the values that need an administrator."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NVME, _SPACES = ("NVMe", "17"), ("Spaces", "16")
 
 
 def why_nothing(machine: Machine) -> str:
-    """Why no disk can be listed."""
+    """Return why no disk can be listed."""
     return cim(machine).reason
 
 
 def disks(machine: Machine, mounts: tuple[Mount, ...], *, smart: bool) -> tuple[StorageDeviceInfo, ...]:
-    """The physical disks. What Storage Spaces makes of them isn't one."""
+    """Return the physical disks, without those made by Storage Spaces."""
     said = cim(machine).value
     letters: dict[str, list[str]] = {}
     for one in tables(inside(said, "partitions")):
