@@ -161,8 +161,8 @@ def run(
     printed, complained = (_Captured(stream) for stream in (child.stdout, child.stderr))
     returncode = child.ended_in(limit_s)
     seconds = time.monotonic() - started
-    said, complaint = printed.text(), complained.text()
-    return Ended(returncode=returncode, stdout=said, stderr=complaint, seconds=seconds, limit_s=limit_s)
+    output, complaint = printed.text(), complained.text()
+    return Ended(returncode=returncode, stdout=output, stderr=complaint, seconds=seconds, limit_s=limit_s)
 
 
 class _Captured:
@@ -233,10 +233,10 @@ def ask(
         )
         if not file.is_file():
             raise NoAnswer(replace(ended, stderr=end_of(out)) if out else ended)
-        said = json.loads(file.read_text(encoding="utf-8"))
-    if "error" in said:
-        raise getattr(errors, said["class"])(**said["error"])
-    return said["answer"]
+        reply = json.loads(file.read_text(encoding="utf-8"))
+    if "error" in reply:
+        raise getattr(errors, reply["class"])(**reply["error"])
+    return reply["answer"]
 
 
 def answer(respond: Callable[[Any], Any]) -> None:
@@ -248,11 +248,11 @@ def answer(respond: Callable[[Any], Any]) -> None:
     die_with_parent(int(parent))
     request = json.load(sys.stdin)
     try:
-        said = {"answer": respond(request)}
+        reply = {"answer": respond(request)}
     except HwCompatError as error:
         print(f"problem: {one_line(str(error))}", file=sys.stderr)  # for readers of the log
-        said = _plain(error)
-    write_whole(Path(file), json.dumps(said))
+        reply = _plain(error)
+    write_whole(Path(file), json.dumps(reply))
 
 
 def _plain(error: HwCompatError) -> dict[str, Any]:

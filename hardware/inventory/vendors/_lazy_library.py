@@ -64,7 +64,7 @@ class OpenedOnce(Library):
             try:
                 self._stop(binding)
             except Exception as error:  # a binding may raise anything
-                return said(error)
+                return one_line_of(error)
             return ""
 
     @abstractmethod
@@ -89,10 +89,10 @@ class OpenedOnce(Library):
         except IndexError:
             return SourceReading(value=None, reason=f"{self.NAME} lists {len(handles)} devices")
         except Exception as error:  # as above
-            return SourceReading(value=None, reason=f"{function}: {said(error)}")
+            return SourceReading(value=None, reason=f"{function}: {one_line_of(error)}")
 
 
-def said(error: Exception) -> str:
+def one_line_of(error: Exception) -> str:
     """Return an error of a binding in one line."""
     information = getattr(error, "err_info", None)
     return str(information) if information else " ".join(f"{type(error).__name__}: {error}".split())

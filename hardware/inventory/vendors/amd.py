@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...machine import SourceReading
-from ._lazy_library import OpenedOnce, Opening, no_library, plain, said
+from ._lazy_library import OpenedOnce, Opening, no_library, one_line_of, plain
 from ._pci import AMD_VENDOR_ID
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from ._tool_values import (
@@ -80,7 +80,7 @@ class Amdsmi(OpenedOnce):
             with contextlib.redirect_stdout(io.StringIO()):
                 self._binding = _binding()
         except Exception as error:  # this import may raise anything: see the module's docstring
-            why = f"can't be imported, or doesn't fit the library ({said(error)})"
+            why = f"can't be imported, or doesn't fit the library ({one_line_of(error)})"
             return no_library(f"the Python package amdsmi {why}: pip install amdsmi, in ROCm's version")
         try:
             self._binding.amdsmi_init()
@@ -125,7 +125,7 @@ def _refused(error: Exception) -> Opening:
         _NO_DRIVER: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
         _NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/kfd and /dev/dri/renderD*? Join group render"),
     }.get(getattr(error, "err_code", None) or 0, (DriverState.UNKNOWN, "amd-smi may tell more"))
-    return Opening(driver=driver, reason=f"amdsmi doesn't start: {said(error)} ({advice})")
+    return Opening(driver=driver, reason=f"amdsmi doesn't start: {one_line_of(error)} ({advice})")
 
 
 class AmdsmiSource(LibrarySource):
@@ -135,19 +135,19 @@ class AmdsmiSource(LibrarySource):
     LIBRARY = Amdsmi
 
     def _table(self, function: str, index: int) -> SourceReading[dict[str, Any]]:
-        told = self.library.ask(function, index)
-        if told.value is not None and not isinstance(told.value, dict):
+        reading = self.library.ask(function, index)
+        if reading.value is not None and not isinstance(reading.value, dict):
             return SourceReading(value=None, reason=f"{function} answered no table")
-        return told
+        return reading
 
     def temperature(self, index: int) -> SourceReading[float]:
         reason = ""
         for sensor in ("EDGE", "HOTSPOT", "JUNCTION", "VRAM"):
-            told = self.library.ask("amdsmi_get_temp_metric", index, sensor, "CURRENT")
-            found = celsius(told.value)
+            reading = self.library.ask("amdsmi_get_temp_metric", index, sensor, "CURRENT")
+            found = celsius(reading.value)
             if found:  # a missing sensor reads 0 too
                 return SourceReading(value=found)
-            reason = reason or told.reason
+            reason = reason or reading.reason
         return SourceReading(value=None, reason=reason or "no sensor answers")
 
     def memory(self, index: int) -> SourceReading[dict[str, int]]:
@@ -159,17 +159,17 @@ class AmdsmiSource(LibrarySource):
         )
 
     def utilization(self, index: int) -> SourceReading[dict[str, float | None]]:
-        told = self._table("amdsmi_get_gpu_activity", index)
-        activity = told.value or {}
+        reading = self._table("amdsmi_get_gpu_activity", index)
+        activity = reading.value or {}
         compute, memory = percent(activity.get("gfx_activity")), percent(activity.get("umc_activity"))
-        return rates(compute, memory, told.reason or "the device doesn't report load")
+        return rates(compute, memory, reading.reason or "the device doesn't report load")
 
     def power(self, index: int) -> SourceReading[float]:
-        told = self._table("amdsmi_get_power_info", index)
+        reading = self._table("amdsmi_get_power_info", index)
         names = ("current_socket_power", "socket_power", "average_socket_power")
-        found = (positive((told.value or {}).get(name)) for name in names)
+        found = (positive((reading.value or {}).get(name)) for name in names)
         watts = next((one for one in found if one is not None and one < _MOST_WATTS), None)
-        return given(watts, told.reason or "the device has no sensor of power")
+        return given(watts, reading.reason or "the device has no sensor of power")
 
     def throttle(self, index: int) -> SourceReading[tuple[str, ...]]:
         violations = self._table("amdsmi_get_violation_status", index)
