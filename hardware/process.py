@@ -157,7 +157,7 @@ def run(
         memory_bytes=memory_bytes,
     )
     if child.stdin:
-        threading.Thread(target=_give, args=(child.stdin, given), daemon=True).start()
+        threading.Thread(target=_write_input, args=(child.stdin, given), daemon=True).start()
     printed, complained = (_Captured(stream) for stream in (child.stdout, child.stderr))
     returncode = child.ended_in(limit_s)
     seconds = time.monotonic() - started
@@ -187,7 +187,7 @@ class _Captured:
                 del self._kept[: max(0, len(self._kept) - LONGEST_OUTPUT)]
 
 
-def _give(stream: IO[bytes], given: bytes) -> None:
+def _write_input(stream: IO[bytes], given: bytes) -> None:
     with contextlib.suppress(OSError), stream:  # it may end before it has read all
         stream.write(given)
 
@@ -272,9 +272,9 @@ class Forked:
             warnings.simplefilter("ignore", DeprecationWarning)  # the child needs no thread of the parent
             self.pid = os.fork()
         if not self.pid:
-            self._do(work)
+            self._run_work(work)
 
-    def _do(self, work: Callable[[], int]) -> NoReturn:
+    def _run_work(self, work: Callable[[], int]) -> NoReturn:
         code = 1
         try:
             if self.own_session:

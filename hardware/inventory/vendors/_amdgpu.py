@@ -41,8 +41,8 @@ def agents(machine: Machine) -> dict[str, Agent]:
         node = _properties(machine.text(f"{_NODES}/{name}/properties"))
         if not name.isdigit() or not node.get("simd_count") or node.get("vendor_id", AMD_VENDOR_ID) != AMD_VENDOR_ID:
             continue
-        where = node.get("location_id", 0)
-        address = f"{node.get('domain', 0) & 0xFFFF:04x}:{where >> 8 & 0xFF:02x}:{where >> 3 & 0x1F:02x}.{where & 7:x}"
+        at = node.get("location_id", 0)
+        address = f"{node.get('domain', 0) & 0xFFFF:04x}:{at >> 8 & 0xFF:02x}:{at >> 3 & 0x1F:02x}.{at & 7:x}"
         if address in found:  # another partition of a known card
             continue
         banks = [

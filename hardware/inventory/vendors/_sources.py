@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...machine import Library, Machine, SourceReading
-from ._lazy_library import OPENING, Opening, no_library
+from ._lazy_library import STATUS, StartResult, no_library
 from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
 from ._tool_values import counted
 from .vendor import (
@@ -87,13 +87,13 @@ class LibrarySource(Source):
         super().__init__(machine)
         self.library = machine.library(self.LIBRARY)
 
-    def opening(self) -> Opening:
+    def status(self) -> StartResult:
         """Return the state of library and driver; missing if it wasn't there when the machine was recorded."""
-        state = self.library.ask(OPENING)
+        state = self.library.ask(STATUS)
         if state.value is None:
             return no_library(state.reason)
         library, driver, reason = state.value
-        return Opening(library=LibraryState(library), driver=DriverState(driver), reason=reason)
+        return StartResult(library=LibraryState(library), driver=DriverState(driver), reason=reason)
 
     def count(self) -> SourceReading[int]:
         return counted(self.library.ask(self.COUNT))
@@ -228,8 +228,8 @@ class SourcedAccelerators(ListedAccelerators):
 
     def facts(self) -> VendorFacts:
         devices, on_bus, loaded = self.driven(), self.on_bus(), self.module_loaded()
-        opening = self.opening()
-        library, driver, reason = opening.library, opening.driver, opening.reason
+        status = self.status()
+        library, driver, reason = status.library, status.driver, status.reason
         listed = len(devices)
         if library is LibraryState.MISSING and driver is DriverState.UNKNOWN and loaded is not None:
             driver = DriverState.OK if loaded else DriverState.MISSING
@@ -262,15 +262,13 @@ class SourcedAccelerators(ListedAccelerators):
             read_through=", ".join(dict.fromkeys(source.NAME for source, _ in self._places)),
         )
 
-    def opening(self) -> Opening:
+    def status(self) -> StartResult:
         """Return the state of library and driver according to the library, with the reason for a problem."""
-        return self._library.opening()
+        return self._library.status()
 
     def told(self, index: int, what: str) -> SourceReading[Any]:
         if not self.driven():
-            return SourceReading(
-                value=None, reason=self.opening().reason or f"no {self.VENDOR_NAME} device is listed"
-            )
+            return SourceReading(value=None, reason=self.status().reason or f"no {self.VENDOR_NAME} device is listed")
         return super().told(index, what)
 
     def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:

@@ -67,7 +67,7 @@ class AppleAccelerators(ListedAccelerators):
     def find(self) -> tuple[AcceleratorInfo, ...]:
         if self.machine.host().system != "Darwin":
             return ()
-        chips = [one for one in self._displays() if _is_apples(one)]
+        chips = [one for one in self._displays() if _is_apple(one)]
         found = [self._describe_gpu(one) for one in chips]
         engine = self.printed(*_REGISTRY, "H11ANEIn", keep=True).value or ""
         if found and re.search(r"<class H11ANE", engine):
@@ -180,7 +180,7 @@ class AppleAccelerators(ListedAccelerators):
         )
 
 
-def _is_apples(display: dict[str, Any]) -> bool:
+def _is_apple(display: dict[str, Any]) -> bool:
     maker = words(display.get("spdisplays_vendor"))
     return maker == "sppci_vendor_Apple" or (not maker and words(display.get("sppci_model")).startswith("Apple "))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...machine import SourceReading
-from ._lazy_library import OpenedOnce, Opening, no_library
+from ._lazy_library import LazyLibrary, StartResult, no_library
 from ._pci import INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from ._tool_values import (
@@ -31,7 +31,7 @@ _ENGINES_ALL, _ENGINES_COMPUTE = 0, 1
 _NO_PERMISSION, _NO_DEPENDENCY, _UNINITIALISED = 0x70010000, 0x70020000, 0x78000001
 
 
-class LevelZero(OpenedOnce):
+class LevelZero(LazyLibrary):
     """The guarded access to Level Zero Sysman through its Python binding pyzes.
 
     The binding raises `OSError` on import without libze_loader.so.1, which it searches on Linux only in
@@ -47,7 +47,7 @@ class LevelZero(OpenedOnce):
 
         return QUESTIONS[function](binding, handle)
 
-    def _start(self) -> Opening:
+    def _start(self) -> StartResult:
         try:
             import pyzes
         except ImportError as error:
@@ -63,12 +63,12 @@ class LevelZero(OpenedOnce):
         try:
             self._handles = gpus(pyzes)
         except LevelZeroError as error:
-            return Opening(driver=DriverState.UNKNOWN, reason=f"Level Zero lists no device: {error}")
+            return StartResult(driver=DriverState.UNKNOWN, reason=f"Level Zero lists no device: {error}")
         self._binding = pyzes
-        return Opening()
+        return StartResult()
 
 
-def _refused(zes: Any, result: int) -> Opening:
+def _refused(zes: Any, result: int) -> StartResult:
     from ._levelzero import name_of
 
     driver, advice = {
@@ -76,7 +76,7 @@ def _refused(zes: Any, result: int) -> Opening:
         _NO_DEPENDENCY: (DriverState.UNKNOWN, "is the package intel-level-zero-gpu or libze-intel-gpu1 installed?"),
         _UNINITIALISED: (DriverState.MISSING, "no driver of Level Zero found a device: is i915 or xe loaded?"),
     }.get(result & 0xFFFFFFFF, (DriverState.UNKNOWN, "xpu-smi may tell more"))
-    return Opening(driver=driver, reason=f"Level Zero doesn't start: {name_of(zes, result)} ({advice})")
+    return StartResult(driver=driver, reason=f"Level Zero doesn't start: {name_of(zes, result)} ({advice})")
 
 
 class LevelZeroSource(LibrarySource):
@@ -169,14 +169,14 @@ class IntelAccelerators(SourcedAccelerators):
 
         return IntelGpuFiles(self.machine), IntelNpuFiles(self.machine)
 
-    def opening(self) -> Opening:
-        opening = self._library.opening()
+    def status(self) -> StartResult:
+        status = self._library.status()
         listed = self.list_devices()
         denied = [one.extra_info["reason"] for one in listed if "join group" in str(one.extra_info.get("reason"))]
         if denied and len(denied) == len(listed):
-            reason = "; ".join(filter(None, [str(denied[0]), opening.reason]))
-            return replace(opening, driver=DriverState.DENIED, reason=reason)
-        return opening
+            reason = "; ".join(filter(None, [str(denied[0]), status.reason]))
+            return replace(status, driver=DriverState.DENIED, reason=reason)
+        return status
 
     def device_type_of(self, device: PciDevice) -> str:
         return "npu" if device.class_code >> 16 == PROCESSING_ACCELERATOR_CLASS else "gpu"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...machine import SourceReading
-from ._lazy_library import OpenedOnce, Opening, no_library, one_line_of, plain
+from ._lazy_library import LazyLibrary, StartResult, no_library, one_line_of, plain
 from ._pci import DISPLAY_CLASS
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from ._tool_values import Extra, bits_named, celsius, generation, given, percent, positive, rates, size, watts
@@ -38,7 +38,7 @@ _GPU_IDLE = 0x001
 _NO_LIBRARY = no_library("NVIDIA's library libnvidia-ml can't be loaded; it comes with the NVIDIA driver")
 
 
-class Nvml(OpenedOnce):
+class Nvml(LazyLibrary):
     """The guarded, thread-safe access to NVML. Handles are requested for each call, so that devices can't be
     confused.
 
@@ -47,7 +47,7 @@ class Nvml(OpenedOnce):
 
     NAME = "nvml"
 
-    def _start(self) -> Opening:
+    def _start(self) -> StartResult:
         if sys.platform == "linux":
             try:
                 ctypes.CDLL("libnvidia-ml.so.1")
@@ -64,7 +64,7 @@ class Nvml(OpenedOnce):
         except pynvml.NVMLError as error:
             return _refused(pynvml, error)
         self._binding = pynvml
-        return Opening()
+        return StartResult()
 
     def _stop(self, binding: Any) -> None:
         binding.nvmlShutdown()
@@ -106,7 +106,7 @@ def _slices(card: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _refused(pynvml: Any, error: Any) -> Opening:
+def _refused(pynvml: Any, error: Any) -> StartResult:
     code = error.value
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         return _NO_LIBRARY
@@ -118,7 +118,7 @@ def _refused(pynvml: Any, error: Any) -> Opening:
             "driver and library are of different versions; reboot after an update of the driver",
         ),
     }.get(code, (DriverState.UNKNOWN, "nvidia-smi may tell more"))
-    return Opening(driver=driver, reason=f"NVML doesn't start: {error} ({advice})")
+    return StartResult(driver=driver, reason=f"NVML doesn't start: {error} ({advice})")
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
@@ -249,8 +249,8 @@ class NvidiaAccelerators(SourcedAccelerators):
 
         return (TegraSource(self.machine),) if is_jetson(self.machine) else ()
 
-    def opening(self) -> Opening:
-        opened = self._library.opening()
+    def status(self) -> StartResult:
+        opened = self._library.status()
         return replace(opened, reason=opened.reason or self._library.count().reason)
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
