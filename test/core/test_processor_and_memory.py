@@ -13,7 +13,7 @@ from recorded_machines import computer
 from hardware.detect import detect
 from hardware.errors import BackendUnavailable
 from hardware.inventory.system import main_memory
-from hardware.inventory.system.main_memory import free_bytes, group_folders, read_memory
+from hardware.inventory.system.main_memory import MemoryInfo, free_bytes, group_folders, read_memory
 from hardware.inventory.system.processor import read_cpu
 from hardware.inventory_text import list_text
 from hardware.machine import LiveMachine
@@ -82,3 +82,18 @@ def test_the_list_shows_nodes_clusters_and_limits():
         ("container-cgroup-v2", "at most 3.5 processors' time"),
     ):
         assert text in list_text(detect(computer(name)))
+
+
+def test_free_memory_is_what_the_control_group_leaves(monkeypatch):
+    for limit, used, free in (
+        (None, None, 8 * GIB),
+        (6 * GIB, GIB, 5 * GIB),
+        (6 * GIB, None, 6 * GIB),
+        (9 * GIB, 0, 8 * GIB),
+    ):
+        found = MemoryInfo(
+            total_bytes=16 * GIB, available_bytes=8 * GIB, swap_total_bytes=0, swap_free_bytes=0,
+            cgroup_limit_bytes=limit, cgroup_used_bytes=used,
+        )  # fmt: skip
+        monkeypatch.setattr(main_memory, "read_memory", lambda found=found: found)
+        assert free_bytes() == free
