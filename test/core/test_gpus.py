@@ -17,7 +17,7 @@ from hardware.errors import UsageError
 from hardware.inventory.vendors import _levelzero
 from hardware.inventory.vendors._kernel_drivers import driver_version
 from hardware.inventory.vendors._visibility import visible
-from hardware.inventory.vendors.amd import AmdAccelerators, violation_reasons
+from hardware.inventory.vendors.amd import AmdAccelerators, _vram_type, violation_reasons
 from hardware.inventory.vendors.intel import IntelAccelerators
 from hardware.inventory.vendors.intel import throttle_reasons as intel_throttle_reasons
 from hardware.inventory.vendors.nvidia import NvidiaAccelerators, _memory_type, throttle_reasons
@@ -131,6 +131,8 @@ def test_the_memory_type_follows_from_the_bus_only_if_no_other_type_exists():
     }
     for (bits, architecture, own), kind in wanted.items():
         assert _memory_type({"memory_bus_bits": bits, "nvml_architecture": architecture}, own) == kind, bits
+    types = {1: "HBM", 5: "HBM", 9: None, 10: "DDR", 16: None, 17: "GDDR", 23: "GDDR", 24: None, "GDDR6": "GDDR"}
+    assert {written: _vram_type(written) for written in types} == types
 
 
 def test_frameworks_have_their_own_names_for_a_device():
