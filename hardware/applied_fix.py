@@ -65,8 +65,8 @@ class AppliedFix:
     @property
     def text(self) -> str:
         """Return the text that `parse` reads; empty if nothing is changed."""
-        said = {one.name: getattr(self, one.name) for one in fields(self)}
-        return ";".join(f"{name}={value}" for name, value in said.items() if value)
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return ";".join(f"{name}={value}" for name, value in values.items() if value)
 
     @property
     def of_export(self) -> str:

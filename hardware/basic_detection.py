@@ -25,12 +25,12 @@ found = []
 if torch.cuda.is_available():
     vendor = "AMD" if torch.version.hip else "NVIDIA"
     for i in range(torch.cuda.device_count()):
-        told = torch.cuda.get_device_properties(i)
-        found.append([vendor, told.name, i, told.total_memory])
+        properties = torch.cuda.get_device_properties(i)
+        found.append([vendor, properties.name, i, properties.total_memory])
 if hasattr(torch, "xpu") and torch.xpu.is_available():
     for i in range(torch.xpu.device_count()):
-        told = torch.xpu.get_device_properties(i)
-        found.append(["Intel", told.name, i, told.total_memory])
+        properties = torch.xpu.get_device_properties(i)
+        found.append(["Intel", properties.name, i, properties.total_memory])
 if torch.backends.mps.is_available():
     found.append(["Apple", "GPU of this Mac", 0, None])
 version = torch.version
@@ -56,7 +56,7 @@ def inventory_here() -> HardwareInfo:
 
 
 def _basic(failure: str) -> HardwareInfo:
-    told, why = _asked_torch()
+    found_by_torch, why = _read_torch()
     devices = tuple(
         AcceleratorInfo(
             vendor=vendor,
@@ -66,9 +66,9 @@ def _basic(failure: str) -> HardwareInfo:
             memory_bytes=memory,
             extra_info={"told_by": "torch"},
         )
-        for vendor, model, index, memory in told.get("devices", ())
+        for vendor, model, index, memory in found_by_torch.get("devices", ())
     )
-    torch = TorchBuild(**told["torch"]) if "torch" in told else TorchBuild(reason=why)
+    torch = TorchBuild(**found_by_torch["torch"]) if "torch" in found_by_torch else TorchBuild(reason=why)
     return HardwareInfo(
         host=read_host(),
         cpu=CPUInfo(),
@@ -92,7 +92,7 @@ def _basic(failure: str) -> HardwareInfo:
     )
 
 
-def _asked_torch() -> tuple[dict[str, Any], str]:
+def _read_torch() -> tuple[dict[str, Any], str]:
     """Return what torch reports, and the reason if it reports nothing."""
     try:
         done = run([sys.executable, "-P", "-c", _ASK], limit_s=_LIMIT_S)

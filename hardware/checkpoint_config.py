@@ -101,10 +101,10 @@ def quantization_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def _method_in(said: Mapping[str, Any]) -> str:
-    if any(said.get(name) for name in ("load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit")):
+def _method_in(settings: Mapping[str, Any]) -> str:
+    if any(settings.get(name) for name in ("load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit")):
         return "bitsandbytes"
-    return str(said.get("quant_method") or said.get("method") or "a method that isn't named")
+    return str(settings.get("quant_method") or settings.get("method") or "a method that isn't named")
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,11 +88,11 @@ def register_custom_device(backend: CustomDeviceBackend, config: PrivateUse1Conf
 
 
 def _failure(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
-    steps: list[Callable[[CustomDeviceBackend, PrivateUse1Config], str]] = [_present, _registered, _copied, _answered]
+    steps = [_check_presence, _register, _check_copy, _check_known_answer]
     if config.enable_autograd:
-        steps.append(_learned)
+        steps.append(_check_gradient)
     if config.enable_compilation:
-        steps.append(_compiled)
+        steps.append(_check_compilation)
     try:
         return next((reason for step in steps if (reason := step(backend, config))), "")
     except HwCompatError as error:
@@ -101,7 +101,7 @@ def _failure(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def _present(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _check_presence(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     if not config.device_name.isidentifier() or config.device_name != config.device_name.lower():
         return f"{config.device_name!r} is no name for a device: an identifier in lower case is"
     if not backend.initialize_device():
@@ -110,7 +110,7 @@ def _present(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     return "" if count > 0 else f"there are {count} devices"
 
 
-def _registered(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _register(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     import torch
 
     if backend.driver is not None:
@@ -133,7 +133,7 @@ def _load(library: str) -> None:
         importlib.import_module(library)
 
 
-def _copied(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _check_copy(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     import torch
 
     memory = backend.allocate_memory(64)
@@ -149,7 +149,7 @@ def _copied(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     return ""
 
 
-def _answered(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _check_known_answer(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     import torch
 
     left, right = (backend.copy_to_device(torch.as_tensor(array)) for array in known_answer.question())
@@ -160,7 +160,7 @@ def _answered(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     return "" if known_answer.agrees(got) else f"the device computed {got}, not {list(known_answer.expected())}"
 
 
-def _learned(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _check_gradient(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     import torch
 
     leaf = backend.copy_to_device(torch.linspace(-1, 1, 8)).requires_grad_()
@@ -171,7 +171,7 @@ def _learned(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     return "" if float(apart) < 1e-3 else f"the gradient of 3 x² is off by {float(apart):.1e}"
 
 
-def _compiled(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _check_compilation(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     import torch
 
     def shifted(tensor: torch.Tensor) -> torch.Tensor:

@@ -45,8 +45,8 @@ def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareIn
     machine = machine or LiveMachine()
     engines: list[ContainerEngine] = []
     # Started first because running a program takes a tenth of the whole time.
-    asking = threading.Thread(target=lambda: engines.extend(read_container_engines(machine)))
-    asking.start()
+    engine_reader = threading.Thread(target=lambda: engines.extend(read_container_engines(machine)))
+    engine_reader.start()
     accelerators: list[AcceleratorInfo] = []
     vendors: list[VendorFacts] = []
     with bus_read_once(machine):
@@ -64,7 +64,7 @@ def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareIn
     vendors.extend(_broken(name, reason) for name, reason in registered_vendors().failures.items())
     storage = read_storage(machine, smart=smart)
     cpu, memory = read_cpu(machine), read_memory(machine, modules=True)
-    asking.join()
+    engine_reader.join()
     return HardwareInfo(
         host=machine.host(),
         cpu=cpu,
@@ -126,13 +126,13 @@ def probe_apart(target: str, *, timeout_s: float) -> ProbeResult:
 
     started, timed_out = time.perf_counter(), False
     try:
-        told = ask(__name__, target, limit_s=timeout_s)
-        got = None if told["got"] is None else tuple(told["got"])
-        return ProbeResult(**{**told, "got": got, "expected": tuple(told["expected"])})
+        result = ask(__name__, target, limit_s=timeout_s)
+        got = None if result["got"] is None else tuple(result["got"])
+        return ProbeResult(**{**result, "got": got, "expected": tuple(result["expected"])})
     except NoAnswer as error:
         timed_out = error.ended.timed_out
-        said = " ".join(error.ended.stderr.split())[-_TAIL:]
-        reason = f"it took longer than {timeout_s:g} s" if timed_out else f"its process {error.ended.how}. {said}"
+        output = " ".join(error.ended.stderr.split())[-_TAIL:]
+        reason = f"it took longer than {timeout_s:g} s" if timed_out else f"its process {error.ended.how}. {output}"
     except HwCompatError as error:
         reason = str(error)
     return ProbeResult(

@@ -118,7 +118,7 @@ def _sections(inventory: HardwareInfo) -> list[Section]:
     ]
 
 
-def _told(thing: object, fields: Mapping[str, str], unit: str = "") -> list[Row]:
+def _fields(thing: object, fields: Mapping[str, str], unit: str = "") -> list[Row]:
     """Return the values of an object's fields by their labels."""
     return [(label, _known(getattr(thing, name), unit)) for label, name in fields.items()]
 
@@ -126,8 +126,8 @@ def _told(thing: object, fields: Mapping[str, str], unit: str = "") -> list[Row]
 def _cpu(cpu: CPUInfo) -> list[Row]:
     caches = (f"L{one.level} {one.kind} {one.instances} × {size_text(one.size_bytes)}" for one in cpu.caches)
     usable = "" if cpu.usable_threads is None else f" ({cpu.usable_threads} usable by this process)"
-    rows = _told(cpu, {"Make": "vendor", "Model": "model", "Architecture": "architecture"})
-    rows += _told(cpu, {"Sockets": "sockets", "Physical cores": "cores"})
+    rows = _fields(cpu, {"Make": "vendor", "Model": "model", "Architecture": "architecture"})
+    rows += _fields(cpu, {"Sockets": "sockets", "Physical cores": "cores"})
     rows.append(("Logical cores", _known(cpu.threads) + usable))
     if len(cpu.socket_details) > 1:
         rows += [(f"Socket {one.socket}", f"{one.cores} cores, {one.threads} threads") for one in cpu.socket_details]
@@ -139,9 +139,9 @@ def _cpu(cpu: CPUInfo) -> list[Row]:
     if cpu.cgroup_threads is not None:
         rows.append(("Control group", f"at most {cpu.cgroup_threads:g} processors' time"))
     frequencies = {f"{name} frequency": f"{name.lower()}_frequency_mhz" for name in ("Base", "Boost", "Current")}
-    rows += _told(cpu, frequencies, "MHz")
+    rows += _fields(cpu, frequencies, "MHz")
     rows.append(("Caches", ", ".join(caches) or UNKNOWN))
-    return [*rows, *_told(cpu, {"Instruction sets": "instruction_sets"})]
+    return [*rows, *_fields(cpu, {"Instruction sets": "instruction_sets"})]
 
 
 def _memory(memory: MemoryInfo) -> list[Row]:
@@ -169,7 +169,7 @@ def _storage(inventory: HardwareInfo) -> list[Row]:
 def _disk(number: int, device: StorageDeviceInfo) -> list[Row]:
     """Return the labels and values of a disk; unknown values are grouped in one row per reason."""
     rows = [(f"[{number}]", device.device_type or "of unknown kind")]
-    rows += _told(device, {"  Device": "device_path", "  Model": "model", "  Bus": "bus_type"})
+    rows += _fields(device, {"  Device": "device_path", "  Model": "model", "  Bus": "bus_type"})
     for label, (name, text) in _OF_A_DISK.items():
         value, why = getattr(device, name), device.reasons.get(name) if name == "health_status" else None
         if value not in (None, ()):
@@ -215,7 +215,7 @@ _MISSED = {
 
 
 def _vendor(facts: VendorFacts, inventory: HardwareInfo) -> list[Row]:
-    rows = _told(facts, {"State": "state", "Hardware": "hardware", "Driver": "driver", "Library": "library"})
+    rows = _fields(facts, {"State": "state", "Hardware": "hardware", "Driver": "driver", "Library": "library"})
     if facts.reason:
         rows.append(("Reason", facts.reason))
     if facts.on_bus is not None:
@@ -229,9 +229,9 @@ def _device(device: AcceleratorInfo) -> list[Row]:
     if device.simulated:
         rows.append(("  Simulated", "yes; this is no real device"))
     rows.append(("  Memory", " ".join(filter(None, [size_text(device.memory_bytes), device.memory_type]))))
-    rows += _told(device, {"  Bandwidth": "bandwidth_gbps"}, "GB/s")
-    rows += _told(device, {"  Compute": "compute_capability", "  Bus": "bus_type", "  PCIe generation": "pcie_gen"})
-    rows += _told(device, {"  Driver version": "driver_version", "  Firmware": "firmware_version"})
+    rows += _fields(device, {"  Bandwidth": "bandwidth_gbps"}, "GB/s")
+    rows += _fields(device, {"  Compute": "compute_capability", "  Bus": "bus_type", "  PCIe generation": "pcie_gen"})
+    rows += _fields(device, {"  Driver version": "driver_version", "  Firmware": "firmware_version"})
     return [*rows, *((f"  {key.replace('_', ' ')}", str(value)) for key, value in device.extra_info.items())]
 
 
@@ -258,7 +258,7 @@ def _libraries(inventory: HardwareInfo) -> list[Row]:
 def _containers(inventory: HardwareInfo) -> list[Row]:
     rows: list[Row] = []
     for one in inventory.container_engines:
-        rows += [(one.name, "installed"), *_told(one, {"  Version": "version", "  Path": "path"})]
+        rows += [(one.name, "installed"), *_fields(one, {"  Version": "version", "  Path": "path"})]
     return rows or [("Installed", "none")]
 
 

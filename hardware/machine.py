@@ -200,7 +200,7 @@ class LiveMachine(Machine):
             library.close()
 
 
-def failure(program: str, code: int, said: str) -> str:
+def failure(program: str, code: int, output: str) -> str:
     """Return why a program failed: its exit code and the last line of its output."""
-    lines = said.strip().splitlines()
+    lines = output.strip().splitlines()
     return f"{program} ended with exit code {code}" + (f": {lines[-1][:200]}" if lines else "")

@@ -32,8 +32,7 @@ ROOT = Path(__file__).parents[1]
 """The folder from which the product is imported."""
 
 DROPPED, PIPED, MERGED = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
-"""Where a stream of a child goes, other than to a file: nowhere, to a pipe, or to standard output. None inherits
-the stream of the caller."""
+"""Where a stream of a child goes: nowhere, to a pipe, or to standard output. None inherits the caller's stream."""
 
 LONGEST_OUTPUT = 2**22
 """Bytes at the end of each stream of a command that are kept."""
@@ -158,12 +157,12 @@ def run(
         memory_bytes=memory_bytes,
     )
     if child.stdin:
-        threading.Thread(target=_give, args=(child.stdin, given), daemon=True).start()
+        threading.Thread(target=_write_input, args=(child.stdin, given), daemon=True).start()
     printed, complained = (_Captured(stream) for stream in (child.stdout, child.stderr))
     returncode = child.ended_in(limit_s)
     seconds = time.monotonic() - started
-    said, complaint = printed.text(), complained.text()
-    return Ended(returncode=returncode, stdout=said, stderr=complaint, seconds=seconds, limit_s=limit_s)
+    output, complaint = printed.text(), complained.text()
+    return Ended(returncode=returncode, stdout=output, stderr=complaint, seconds=seconds, limit_s=limit_s)
 
 
 class _Captured:
@@ -188,7 +187,7 @@ class _Captured:
                 del self._kept[: max(0, len(self._kept) - LONGEST_OUTPUT)]
 
 
-def _give(stream: IO[bytes], given: bytes) -> None:
+def _write_input(stream: IO[bytes], given: bytes) -> None:
     with contextlib.suppress(OSError), stream:  # it may end before it has read all
         stream.write(given)
 
@@ -234,10 +233,10 @@ def ask(
         )
         if not file.is_file():
             raise NoAnswer(replace(ended, stderr=end_of(out)) if out else ended)
-        said = json.loads(file.read_text(encoding="utf-8"))
-    if "error" in said:
-        raise getattr(errors, said["class"])(**said["error"])
-    return said["answer"]
+        reply = json.loads(file.read_text(encoding="utf-8"))
+    if "error" in reply:
+        raise getattr(errors, reply["class"])(**reply["error"])
+    return reply["answer"]
 
 
 def answer(respond: Callable[[Any], Any]) -> None:
@@ -249,11 +248,11 @@ def answer(respond: Callable[[Any], Any]) -> None:
     die_with_parent(int(parent))
     request = json.load(sys.stdin)
     try:
-        said = {"answer": respond(request)}
+        reply = {"answer": respond(request)}
     except HwCompatError as error:
         print(f"problem: {one_line(str(error))}", file=sys.stderr)  # for readers of the log
-        said = _plain(error)
-    write_whole(Path(file), json.dumps(said))
+        reply = _plain(error)
+    write_whole(Path(file), json.dumps(reply))
 
 
 def _plain(error: HwCompatError) -> dict[str, Any]:
@@ -273,9 +272,9 @@ class Forked:
             warnings.simplefilter("ignore", DeprecationWarning)  # the child needs no thread of the parent
             self.pid = os.fork()
         if not self.pid:
-            self._do(work)
+            self._run_work(work)
 
-    def _do(self, work: Callable[[], int]) -> NoReturn:
+    def _run_work(self, work: Callable[[], int]) -> NoReturn:
         code = 1
         try:
             if self.own_session:

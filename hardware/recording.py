@@ -107,7 +107,7 @@ class MachineRecorder(Machine):
     def library(self, kind: type[Library]) -> Library:
         if kind not in self._libraries:
             calls = self._calls.setdefault(kind.NAME, {})
-            self._libraries[kind] = _Listening(self.machine.library(kind), calls)
+            self._libraries[kind] = _RecordedLibrary(self.machine.library(kind), calls)
         return self._libraries[kind]
 
     def host(self) -> HostInfo:
@@ -130,13 +130,13 @@ class MachineRecorder(Machine):
             f"{without_identity(name)[5:]} = {_kept(name, files.pop(name))}\n" for name in sorted(short)
         )
         commands = []
-        for number, (words, told) in enumerate(sorted(self._commands.items())):
+        for number, (words, printed) in enumerate(sorted(self._commands.items())):
             entry: dict[str, Any] = {"words": list(words)}
-            if told.value is None:
-                entry["reason"] = told.reason
+            if printed.value is None:
+                entry["reason"] = printed.reason
             else:
                 entry["output"] = f"commands/{number:02d}-{Path(words[0]).name}.txt"
-                files[entry["output"]] = told.value
+                files[entry["output"]] = printed.value
             commands.append(entry)
         for name, calls in self._calls.items():
             files[f"libraries/{name}.json"] = _as_json({key: _reading(one) for key, one in sorted(calls.items())})
@@ -167,7 +167,7 @@ def _kept(name: str, text: str) -> str:
     return without_identity(without_disk_identity(name, text))
 
 
-class _Listening(Library):
+class _RecordedLibrary(Library):
     """A library whose answers are recorded."""
 
     NAME = "recorded"
@@ -215,9 +215,9 @@ class ReplayedMachine(Machine):
         return read_text(path, longest=_LONGEST_FILE, errors="replace")
 
     def names(self, folder: str) -> tuple[str, ...] | None:
-        told = self._index.get("folders", {}).get(folder)
-        if told is not None:
-            return tuple(told)
+        value = self._index.get("folders", {}).get(folder)
+        if value is not None:
+            return tuple(value)
         here = self.folder / "files" / folder.lstrip("/")
         found = set(os.listdir(here)) if is_inside(here, self._inside) and here.is_dir() else set()
         below = f"{folder.rstrip('/')}/"
@@ -225,18 +225,18 @@ class ReplayedMachine(Machine):
         return tuple(sorted(found)) or None
 
     def link(self, path: str) -> str | None:
-        told: str | None = self._told("links", path)
-        return told
+        value: str | None = self._recorded("links", path)
+        return value
 
     def may_open(self, path: str) -> bool | None:
-        told: bool | None = self._told("nodes", path)
-        return told
+        value: bool | None = self._recorded("nodes", path)
+        return value
 
     def variable(self, name: str) -> str | None:
-        told: str | None = self._told("variables", name)
-        return told
+        value: str | None = self._recorded("variables", name)
+        return value
 
-    def _told(self, kind: str, key: str) -> Any:
+    def _recorded(self, kind: str, key: str) -> Any:
         return self._index.get(kind, {}).get(key)
 
     def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
@@ -253,7 +253,7 @@ class ReplayedMachine(Machine):
             )
 
     def library(self, kind: type[Library]) -> Library:
-        return _Remembering(kind.NAME, self.folder / "libraries" / f"{kind.NAME}.json")
+        return _ReplayedLibrary(kind.NAME, self.folder / "libraries" / f"{kind.NAME}.json")
 
     def host(self) -> HostInfo:
         return HostInfo(**self._index["host"])
@@ -285,7 +285,7 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
-class _Remembering(Library):
+class _ReplayedLibrary(Library):
     """A library with recorded answers."""
 
     NAME = "replayed"
@@ -318,8 +318,8 @@ def _call(function: str, arguments: tuple[Any, ...]) -> str:
     return " ".join([function, *map(json.dumps, arguments)])
 
 
-def _reading(told: SourceReading[Any]) -> dict[str, Any]:
-    return {"reason": told.reason} if told.value is None else {"value": told.value}
+def _reading(answer: SourceReading[Any]) -> dict[str, Any]:
+    return {"reason": answer.reason} if answer.value is None else {"value": answer.value}
 
 
 def _as_json(data: Any) -> str:

@@ -52,10 +52,10 @@ def opened(path: Path, *, longest: int | None = None) -> Iterator[BufferedReader
     regular or has more than `longest` bytes."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
-        told = os.fstat(descriptor)
-        if not stat.S_ISREG(told.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        if longest is not None and told.st_size > longest:
+        if longest is not None and status.st_size > longest:
             raise _too_long(path, longest)
         file = os.fdopen(descriptor, "rb")
     except BaseException:
@@ -142,8 +142,8 @@ def shape_problem(data: Any, schema: Mapping[str, Any]) -> str:
 
 def reason_of(error: Exception) -> str:
     """Return why something couldn't be read, in one line of at most 160 characters without the path."""
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return one_line(told, longest=160)
+    message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return one_line(message, longest=160)
 
 
 def parsed_toml(text: str) -> dict[str, Any]:

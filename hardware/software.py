@@ -92,14 +92,14 @@ def package_versions(names: Iterable[str] = PACKAGES, places: Iterable[str] | No
         with contextlib.suppress(OSError):  # it isn't a folder
             for entry in os.listdir(place or "."):
                 if found := _METADATA.fullmatch(entry):
-                    installed.setdefault(_normalised(found["name"]), found["version"])
-    return {name: installed.get(_normalised(name)) for name in names}
+                    installed.setdefault(_normalized(found["name"]), found["version"])
+    return {name: installed.get(_normalized(name)) for name in names}
 
 
 _METADATA = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?:dist-info|egg-info)")
 
 
-def _normalised(name: str) -> str:
+def _normalized(name: str) -> str:
     """Return the normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -181,8 +181,8 @@ def is_software(adapter: Mapping[str, Any], names: Sequence[str] = SOFTWARE_ADAP
 
 def adapter_name(adapter: Mapping[str, Any], names: Sequence[str] = SOFTWARE_ADAPTERS) -> str:
     """Return the name of an adapter for reports; software adapters are named as such."""
-    told = " ".join(str(adapter[name]) for name in ("vendor", "architecture") if adapter.get(name))
-    known = told or str(adapter.get("description") or adapter.get("device") or NAMELESS)
+    maker = " ".join(str(adapter[name]) for name in ("vendor", "architecture") if adapter.get(name))
+    known = maker or str(adapter.get("description") or adapter.get("device") or NAMELESS)
     return f"{known}{' (software)' if is_software(adapter, names) else ''}"
 
 

@@ -61,10 +61,10 @@ def after(label: str, text: str) -> str | None:
     return found[1].strip() if found else None
 
 
-def from_json(said: str | None) -> Any:
+def from_json(written: str | None) -> Any:
     """Return the value of a JSON text, or None if it is invalid."""
     try:
-        return json.loads(said) if said else None
+        return json.loads(written) if written else None
     except (ValueError, RecursionError):
         return None
 
@@ -119,7 +119,7 @@ def pairs(lines: Iterable[str], separator: str = ":") -> dict[str, str]:
     return found
 
 
-def first_number(said: str | None) -> float | None:
+def first_number(written: str | None) -> float | None:
     """Return the first decimal number in a text such as `16.0 GT/s PCIe`."""
-    match = re.search(r"\d+(?:\.\d+)?", said or "")
+    match = re.search(r"\d+(?:\.\d+)?", written or "")
     return decimal(match[0]) if match else None

@@ -47,8 +47,8 @@ class DeviceSample:
     @property
     def is_silent(self) -> bool:
         """Return whether no value is available."""
-        told = (self.temperature_c, self.compute_percent, self.memory_used_bytes, self.power_w, self.throttle_reasons)
-        return all(one is None for one in told)
+        data = (self.temperature_c, self.compute_percent, self.memory_used_bytes, self.power_w, self.throttle_reasons)
+        return all(one is None for one in data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class _Vendor:
         self.backend = backend
         self.devices = devices
         self._last: tuple[DeviceSample, ...] = ()
-        self._silent: dict[int, str] = {}
+        self._missing_reasons: dict[int, str] = {}
         self._wanted, self._done = threading.Event(), threading.Event()
         self._done.set()
         self._asked_at = time.monotonic()
@@ -185,15 +185,15 @@ class _Vendor:
         try:
             found = _metrics(self.backend, device)
             if not found.is_silent:
-                self._silent.pop(index, None)
+                self._missing_reasons.pop(index, None)
                 return found
-            if index not in self._silent:  # once, because it takes programs and time
-                self._silent[index] = self._why_silent(index)
-            return _sample_of(device, reason=self._silent[index])
+            if index not in self._missing_reasons:  # once, because it takes programs and time
+                self._missing_reasons[index] = self._missing_reason(index)
+            return _sample_of(device, reason=self._missing_reasons[index])
         except Exception as error:  # a driver or plugin may raise anything, which is reported as the reason
             return _sample_of(device, reason=f"{type(error).__name__}: {error}")
 
-    def _why_silent(self, index: int) -> str:
+    def _missing_reason(self, index: int) -> str:
         """Return why a device reports nothing, from its vendor's description of the device or the driver."""
         mine = [one for one in self.backend.list_devices() if one.index == index]
         if not mine:

@@ -41,24 +41,29 @@ def adapter(name: str, torch: TorchBuild = CUDA, *, hal: bool = True) -> Hardwar
 def test_the_flagship_call_names_a_device_with_sourced_figures():
     found = adapter("nvidia/h100-x8").get_optimal_device_hal(40, 20, ["nvidia", "amd"])
     assert found
-    assert found.vendor is HardwareVendor.NVIDIA
+    assert (found.vendor, found.device_string) == (HardwareVendor.NVIDIA, "cuda:0")
     assert found.capabilities is not None
     assert found.capabilities.device_name == "NVIDIA H100 80GB HBM3"
     assert found.capabilities.tflops["float32"].value == 66.9
     assert "whitepaper" in found.capabilities.tflops["float32"].source
-    assert found.device_string == "cuda:0"
     assert len(found.reasons) == 8, "seven more and the processor"
+    older = adapter("nvidia/h100-x8", hal=False)
+    assert older.get_optimal_device_placement(40, 20, "nvidia") == [f"cuda:{n}" for n in range(8)]
+    assert older.get_optimal_device_placement(10_000, 1) == []
 
 
 def test_rocm_gives_amd_and_torchs_name_for_it():
     found = adapter("amd/mi300x-x2", ROCM).get_optimal_device_hal(100, 0, ["amd"])
     assert found.vendor is HardwareVendor.AMD
     assert found.device is not None
-    assert found.device.target == "rocm"
-    assert found.device_string == "cuda:0"
-    wrong = adapter("amd/mi300x-x2", CUDA).get_optimal_device_hal(100, 0, ["amd"])
+    assert (found.device.target, found.device_string) == ("rocm", "cuda:0")
+    other = adapter("amd/mi300x-x2", CUDA)
+    wrong = other.get_optimal_device_hal(100, 0, ["amd"])
     assert wrong.device is None or wrong.device.target == "cpu"
     assert "can't be used" in wrong.reasons["rocm:0"]
+    assert (other.is_hal_enabled(), {one.target for one in other.discover_devices()}) == (True, {"cpu", "rocm"})
+    own = adapter("amd/mi300x-x2", CUDA, hal=False)
+    assert (own.is_hal_enabled(), {one.target for one in own.discover_devices()}) == (False, {"cpu"})
 
 
 def test_where_nothing_fits_every_device_says_how_much_is_missing():
@@ -97,21 +102,6 @@ def test_a_vendor_that_is_preferred_comes_first_and_others_after_it():
     absent = found.get_optimal_device_hal(0, 0, [HardwareVendor.GROQ])
     assert absent.device is not None
     assert "no device of the preferred vendor groq is here" in absent.why
-
-
-def test_without_the_layer_only_torchs_own_devices_are_looked_at():
-    every = {one.target for one in adapter("amd/mi300x-x2", CUDA).discover_devices()}
-    own = {one.target for one in adapter("amd/mi300x-x2", CUDA, hal=False).discover_devices()}
-    assert every == {"cpu", "rocm"}
-    assert own == {"cpu"}
-    assert not adapter("amd/mi300x-x2", hal=False).is_hal_enabled()
-    assert adapter("amd/mi300x-x2").is_hal_enabled()
-
-
-def test_the_older_call_gives_torchs_names_best_first():
-    older = adapter("nvidia/h100-x8", hal=False)
-    assert older.get_optimal_device_placement(40, 20, "nvidia") == [f"cuda:{n}" for n in range(8)]
-    assert older.get_optimal_device_placement(10_000, 1) == []
 
 
 def test_capabilities_of_all_vendors_invent_nothing_and_count_shared_memory_once():

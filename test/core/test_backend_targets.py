@@ -9,8 +9,8 @@ import pytest
 
 from hardware import registry
 from hardware.backends import factory
-from hardware.backends.base import BaseBackend, Execution, FileSubject, Runnable, Unsupported, coarsest
 from hardware.backends._device_info import OWN, settings_for
+from hardware.backends.base import BaseBackend, Execution, FileSubject, Runnable, Unsupported, coarsest
 from hardware.backends.factory import (
     BackendFactory,
     BackendType,

@@ -6,26 +6,23 @@ All figures of the recorded machines are in test_recorded_machines.py.
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from recorded_machines import Counted, changed, machine
+from recorded_machines import Counted, machine
 
 from hardware.detection import detect, targets
 from hardware.errors import UsageError
 from hardware.inventory.vendors import _levelzero
 from hardware.inventory.vendors._kernel_drivers import driver_version
-from hardware.inventory.vendors._pci import pci_accelerators
 from hardware.inventory.vendors._visibility import visible
-from hardware.inventory.vendors.amd import AmdAccelerators, violation_reasons
+from hardware.inventory.vendors.amd import AmdAccelerators, _vram_type, violation_reasons
 from hardware.inventory.vendors.intel import IntelAccelerators
 from hardware.inventory.vendors.intel import throttle_reasons as intel_throttle_reasons
 from hardware.inventory.vendors.nvidia import NvidiaAccelerators, _memory_type, throttle_reasons
 from hardware.inventory.vendors.vendor import AcceleratorBackend, AcceleratorInfo
 from hardware.machine import Library, LiveMachine, Machine, SourceReading
-from hardware.recording import ReplayedMachine
 
 VENDORS = {"nvidia": NvidiaAccelerators, "amd": AmdAccelerators, "intel": IntelAccelerators}
 
@@ -38,11 +35,6 @@ def backend(name: str, found: Machine | None = None) -> AcceleratorBackend:
 def target(name: str, wanted: str) -> Any:
     (found,) = [one for one in targets(detect(machine(name))) if one.target == wanted]
     return found
-
-
-def other_index(folder: Path, name: str, **entries: Any) -> AcceleratorBackend:
-    """The vendor on a recorded machine whose index has other entries."""
-    return backend(name, changed(name, folder, index=lambda index: index.update(entries)))
 
 
 class NoLibrary(Library):
@@ -62,48 +54,22 @@ class BusAlone(LiveMachine):
         return SourceReading(value=None, reason=f"{words[0]} isn't installed")
 
 
-def bus(folder: Path, devices: dict[str, tuple[str, str, str]], *modules: str) -> BusAlone:
-    (folder / "sys" / "bus" / "pci" / "devices").mkdir(parents=True)
-    for name in ("module", *(f"module/{one}" for one in modules)):
-        (folder / "sys" / name).mkdir()
-    for address, values in devices.items():
-        (folder / "sys" / "bus" / "pci" / "devices" / address).mkdir()
-        for name, text in zip(("vendor", "device", "class"), values, strict=True):
-            (folder / "sys" / "bus" / "pci" / "devices" / address / name).write_text(f"{text}\n")
-    return BusAlone(folder)
-
-
-def test_reasons_say_what_keeps_a_device_from_use(tmp_path):
+def test_reasons_say_what_keeps_a_device_from_use():
     for name in ("nvidia/h100-container", "amd/mi300x-container"):
         assert "the bus shows 8, 2 can be used" in backend(name).facts().reason
-    none_given = other_index(tmp_path, "amd/mi300x-container", nodes={"/dev/kfd": True})
-    assert not none_given.is_available()
-    assert "given to this container" in none_given.facts().reason
-    assert [one.seen_by for one in none_given.list_devices()] == ["bus"] * 8
     assert "group render" in backend("amd/mi300x-denied").facts().reason
     assert "group render" in target("amd/mi300x-denied", "rocm").reason
     assert target("amd/mi300x-x2", "rocm").expected
     assert "built for rocm" in target("amd/mi300x-x2", "cuda").reason
 
 
-def test_each_variable_hides_devices(tmp_path, monkeypatch):
-    for name, variable in (
-        ("nvidia/h100-x8", "CUDA_VISIBLE_DEVICES"),
-        ("amd/mi300x-x2", "HIP_VISIBLE_DEVICES"),
-        ("amd/mi300x-x2", "CUDA_VISIBLE_DEVICES"),
-        ("intel/max-1550-x2", "ZE_AFFINITY_MASK"),
-    ):
-        devices = other_index(tmp_path / variable / name, name, variables={variable: "1"}).list_devices()
-        assert [one.index for one in devices if "hidden_by" not in one.extra_info] == [1], (name, variable)
-    by_bus = {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    devices = other_index(tmp_path, "nvidia/workstation", variables=by_bus).list_devices()
-    assert ["hidden_by" in one.extra_info for one in devices] == [True, False]
+def test_a_mask_of_gpus_hides_no_npu(monkeypatch):
     gpu = AcceleratorInfo(vendor="Intel", device_type="gpu", model="Arc A770", index=0)
     npu = AcceleratorInfo(vendor="Intel", device_type="npu", model="AI Boost", index=1)
     monkeypatch.setenv("ZE_AFFINITY_MASK", "1")
     hidden, other = IntelAccelerators().finished((gpu, npu))
     assert hidden.extra_info == {"hidden_by": "ZE_AFFINITY_MASK=1"}
-    assert other == npu, "a mask of GPUs hides no NPU"
+    assert other == npu
 
 
 def test_a_list_of_visible_devices_ends_at_its_first_invalid_entry():
@@ -123,21 +89,6 @@ def test_a_list_of_visible_devices_ends_at_its_first_invalid_entry():
     assert {text: visible(text, [["GPU-aa00"], ["GPU-bb11"], ["GPU-cc22"]]) for text in wanted} == wanted
 
 
-@pytest.mark.parametrize("name", ["nvidia/h100-x8", "amd/mi300x-x2", "intel/arc-laptop", "amd/apu-laptop"])
-def test_without_library_and_driver_devices_come_from_the_bus(tmp_path, name):
-    changed(name, tmp_path, index=lambda one: one.update(commands=[], links={}, nodes={}, folders={}))
-    for part in ("commands", "libraries", "files/sys/class", "files/sys/module"):
-        shutil.rmtree(tmp_path / "machine" / part, ignore_errors=True)
-    (tmp_path / "machine" / "files" / "sys" / "module" / "ext4").mkdir(parents=True)
-    found = backend(name, ReplayedMachine(tmp_path / "machine"))
-    assert not found.is_available()
-    facts = found.facts()
-    assert (facts.hardware, facts.driver, facts.library) == ("present", "missing", "missing")
-    assert facts.read_through == ""
-    assert {one.seen_by for one in found.list_devices()} == {"bus"}
-    assert found.get_temperature(0) is None
-
-
 def test_a_vendor_that_is_absent_starts_no_program():
     for vendor in VENDORS:
         counted = Counted(machine("amd/mi300x-x2" if vendor != "amd" else "nvidia/h100-x8"))
@@ -147,30 +98,11 @@ def test_a_vendor_that_is_absent_starts_no_program():
         assert counted.programs == []
 
 
-def test_an_nvidia_gpu_without_driver_is_listed_from_the_bus(tmp_path):
-    devices = {
-        "0000:17:00.0": ("0x10de", "0x2335", "0x030200"),
-        "0000:17:00.1": ("0x10de", "0x0fb9", "0x040300"),  # its audio function
-        "0000:07:00.0": ("0x10de", "0x22a3", "0x068000"),  # NVSwitch
-        "0000:00:02.0": ("0x8086", "0x4680", "0x030000"),
-    }
-    here = bus(tmp_path / "without", devices)
-    found = NvidiaAccelerators(here)
-    facts = found.facts()
-    assert (facts.hardware, facts.driver, facts.library) == ("present", "missing", "missing")
-    assert (facts.state, facts.on_bus) == ("present but unusable", 1)
-    (device,) = found.list_devices()
-    assert (device.seen_by, device.index, device.memory_bytes) == ("bus", None, None)
-    assert device.extra_info == {"pci_address": "0000:17:00.0", "pci_device_id": "0x2335"}
-    assert {one.address for one in pci_accelerators(here) or ()} == {"0000:17:00.0", "0000:00:02.0"}
-    assert (found.get_device_count(), found.get_memory_usage(0)) == (0, None)
-    assert "libnvidia-ml" in found.told(0, "memory").reason
-    loaded = NvidiaAccelerators(bus(tmp_path / "loaded", devices, "nvidia")).facts()
-    assert (loaded.driver, loaded.library) == ("ok", "missing")
-    absent = NvidiaAccelerators(bus(tmp_path / "absent", {})).facts()
-    assert (absent.hardware, absent.state) == ("absent", "hardware absent")
-    unknown = NvidiaAccelerators(BusAlone(tmp_path / "nothing")).facts()
-    assert (unknown.hardware, unknown.state) == ("unknown", "library missing")
+def test_a_vendor_without_a_library_has_no_metrics_and_says_why(tmp_path):
+    unknown = NvidiaAccelerators(BusAlone(tmp_path))
+    assert (unknown.facts().hardware, unknown.facts().state) == ("unknown", "library missing")
+    assert (unknown.is_available(), unknown.get_device_count(), unknown.get_memory_usage(0)) == (False, 0, None)
+    assert "libnvidia-ml" in unknown.told(0, "memory").reason
 
 
 def test_throttle_reasons_have_names():
@@ -199,6 +131,8 @@ def test_the_memory_type_follows_from_the_bus_only_if_no_other_type_exists():
     }
     for (bits, architecture, own), kind in wanted.items():
         assert _memory_type({"memory_bus_bits": bits, "nvml_architecture": architecture}, own) == kind, bits
+    types = {1: "HBM", 5: "HBM", 9: None, 10: "DDR", 16: None, 17: "GDDR", 23: "GDDR", 24: None, "GDDR6": "GDDR"}
+    assert {written: _vram_type(written) for written in types} == types
 
 
 def test_frameworks_have_their_own_names_for_a_device():

@@ -11,14 +11,14 @@ from typing import Any
 
 import jsonschema
 import pytest
-from recorded_machines import FIXTURES, machine
+from recorded_machines import FIXTURES, changed, machine
 
 from hardware import recording
 from hardware.detection import detect, targets
 from hardware.errors import UsageError
 from hardware.inventory.system.storage import StorageDeviceInfo
 from hardware.inventory.vendors import registered_vendors
-from hardware.recording import INDEX, without_identity
+from hardware.recording import INDEX, ReplayedMachine, without_identity
 
 METRICS = ("temperature", "memory", "utilization", "power", "throttle")
 FRAMEWORKS = ("pytorch", "tensorflow", "jax", "openvino", "onnxruntime")
@@ -102,3 +102,38 @@ def test_recordings_state_their_source_and_name_no_person_or_serial_number(inven
             if without_identity(text) != text or "S466NX0M" in text:
                 wrong.append(str(file))
     assert wrong == []
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """The values in nested tables and lists, by their paths."""
+    if not isinstance(value, dict | list):
+        return {path: value}
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    return {name: one for key, part in inside for name, one in flat(part, f"{path}/{key}").items()}
+
+
+def test_changes_of_machines_have_the_effects_that_were_reviewed(tmp_path, update_golden):
+    """An effect is what differs in the inventory, with the reasons of vendors and the memory in use; None is gone."""
+    path = FIXTURES / "changed_machines.json"
+    cases = json.loads(path.read_text(encoding="utf-8"))
+
+    def read(found: ReplayedMachine) -> dict[str, Any]:
+        inventory = detect(found)
+        backends = {one.vendor: registered_vendors().found[one.vendor.lower()](found) for one in inventory.vendors}
+        used = {name: one.get_memory_usage(0) for name, one in backends.items() if one.get_device_count()}
+        reasons = {one.vendor: one.reason for one in inventory.vendors}
+        return flat({**known({**inventory.to_dict(), "used": used}), "reasons": reasons})
+
+    before = {name: read(machine(name)) for name in {case["machine"] for case in cases}}
+    differing = []
+    for number, case in enumerate(cases):
+        parts = {name: case[name] for name in ("files", "libraries", "remove") if name in case}
+        entries = case.get("index", {})
+        copy = changed(case["machine"], tmp_path / str(number), index=lambda one, e=entries: one.update(e), **parts)
+        after, old = read(copy), before[case["machine"]]
+        effect = {name: after.get(name) for name in {*after, *old} if after.get(name) != old.get(name)}
+        differing += [case["title"]] if effect != case["effect"] else []
+        case["effect"] = dict(sorted(effect.items()))
+    if update_golden:
+        path.write_text(json.dumps(cases, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert update_golden or differing == []

@@ -98,13 +98,13 @@ def test_the_door_says_what_a_variable_is_wrong_about(
 def test_nothing_is_imported_from_the_folder_that_a_command_is_given_in(
     place: Path, sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hardware.basic_detection import _asked_torch
+    from hardware.basic_detection import _read_torch
     from hwcompat.plugins.triage.remedies.try_remedies import child_environment, run_child
 
     monkeypatch.chdir(place)
     for name in ("torch", "numpy", "json", "transformers", "hardware", "generators", "click", "jinja2"):
         (place / f"{name}.py").write_text(f"open({str(sentinel.path)!r}, 'w').close()\n")
-    assert _asked_torch()
+    assert _read_torch()
     cell = "nothing/x/cpu/float32"
     task = {"cell": cell, "asked": cell, "evidence": "", "folder": str(place), "command": "", "timeout_s": 1.0}
     run_child(task, child_environment(os.environ, {}), place / "log", 60.0)

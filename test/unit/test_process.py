@@ -104,7 +104,8 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started():
     assert soon(lambda: not is_alive(other))
 
 
-def test_what_a_command_left_running_holds_nobody_up():
+def test_a_process_that_a_command_left_running_delays_nothing(monkeypatch):
+    monkeypatch.setattr(process, "_LEFT_S", 0.1)
     ended = run(python(STARTS_ANOTHER.format(seconds=0)), limit_s=60)
     assert ended.returncode == 0
     assert ended.seconds < 30
@@ -130,14 +131,11 @@ def test_a_child_is_ended_with_all_that_it_started():
     assert child.end() == -9
 
 
-def test_a_module_answers(asked, monkeypatch):
+def test_a_module_answers_and_what_it_prints_goes_to_a_log(asked, monkeypatch, tmp_path):
     monkeypatch.setenv("OURS", "x")
     assert ask(asked, [1, "ü"], limit_s=60) == {"heard": [1, "ü"], "variable": "x"}
     given = {name: value for name, value in os.environ.items() if name != "OURS"}
     assert ask(asked, 1, limit_s=60, environment=given) == {"heard": 1, "variable": None}
-
-
-def test_what_is_printed_beside_an_answer_goes_to_a_log(asked, tmp_path):
     log = tmp_path / "log"
     assert ask(asked, 1, limit_s=60, log=log)["heard"] == 1
     assert log.read_text() == "what a library prints is no answer\n"

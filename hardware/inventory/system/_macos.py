@@ -17,8 +17,8 @@ PROFILER = (
 
 def sysctl(machine: Machine) -> SourceReading[dict[str, str]]:
     """Return the kernel's hardware variables by name."""
-    told = machine.run(*SYSCTL)
-    return SourceReading(value=None if told.value is None else pairs(told.value.splitlines()), reason=told.reason)
+    ran = machine.run(*SYSCTL)
+    return SourceReading(value=None if ran.value is None else pairs(ran.value.splitlines()), reason=ran.reason)
 
 
 def profiler(machine: Machine) -> SourceReading[dict[str, Any]]:

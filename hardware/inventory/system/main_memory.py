@@ -93,10 +93,10 @@ def _totals(machine: Machine) -> tuple[Totals, str]:
     account = _from_account(machine.text("/proc/meminfo") or "")
     if None not in account:
         return account, ""
-    told = machine.library(Psutil).ask("memory")
-    if isinstance(told.value, list) and len(told.value) == 4:
-        return tuple(whole(b) if a is None else a for a, b in zip(account, told.value, strict=True)), ""
-    return account, told.reason
+    reading = machine.library(Psutil).ask("memory")
+    if isinstance(reading.value, list) and len(reading.value) == 4:
+        return tuple(whole(b) if a is None else a for a, b in zip(account, reading.value, strict=True)), ""
+    return account, reading.reason
 
 
 def programs(machine: Machine) -> ModuleType | None:
@@ -138,8 +138,8 @@ class Psutil(Library):
                 total = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
                 return SourceReading(value=[total - spent["idle"] - spent.get("iowait", 0.0), total])
             if function == "frequency":
-                told = psutil.cpu_freq()
-                return SourceReading(value=round(told.current, 1) if told and told.current else None)
+                frequency = psutil.cpu_freq()
+                return SourceReading(value=round(frequency.current, 1) if frequency and frequency.current else None)
             sensors = psutil.sensors_temperatures()  # macOS and Windows lack it
             return SourceReading(value={name: [one.current for one in chip] for name, chip in sensors.items()})
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
@@ -176,8 +176,8 @@ def cgroup_files_bytes(machine: Machine | None = None) -> int:
     if limit is None:
         return 0
     lines = (machine.text(f"{folder}/memory.stat") or "").splitlines()
-    told = dict(line.split(maxsplit=1) for line in lines if " " in line)
-    return whole(told.get("inactive_file" if version == 2 else "total_inactive_file")) or 0
+    values = dict(line.split(maxsplit=1) for line in lines if " " in line)
+    return whole(values.get("inactive_file" if version == 2 else "total_inactive_file")) or 0
 
 
 _OF_GROUP = {2: ("memory.max", "memory.current"), 1: ("memory.limit_in_bytes", "memory.usage_in_bytes")}
@@ -209,8 +209,8 @@ def _modules(machine: Machine, ask: bool) -> tuple[str | None, int | None, int |
     """Return the kind, speed and channels of the modules from systemd's `dmi_memory_id`, which needs no root."""
     firmware = machine.text(_FIRMWARE)
     if firmware is None:
-        asked = programs(machine) if ask else None
-        return asked.modules(machine) if asked else (None, None, None)
+        system = programs(machine) if ask else None
+        return system.modules(machine) if system else (None, None, None)
     fields = dict(re.findall(r"(?m)^E:MEMORY_DEVICE_(\d+_\w+)=(.*)$", firmware))
     present = [
         key.partition("_")[0] for key, size in fields.items() if key.endswith("_SIZE") and whole(size, least=1)

@@ -28,8 +28,8 @@ def read_cpu(machine: Machine | None = None) -> CPUInfo:
     account = machine.text("/proc/cpuinfo")
     if account is not None:
         return _from_linux(account, machine)
-    asked = programs(machine)
-    found: CPUInfo | None = asked.processor(machine) if asked else None
+    system = programs(machine)
+    found: CPUInfo | None = system.processor(machine) if system else None
     return found or CPUInfo(architecture=machine.host().machine, source="platform only")
 
 

@@ -91,9 +91,9 @@ def printed_tables(machine: Machine, *words: str) -> SourceReading[dict[str, Any
     """Return the JSON output of a program, or the reason if there is none. It is run once per machine."""
     kept = _printed.setdefault(machine, {})
     if words not in kept:
-        told = machine.run(*words)
-        found = table(from_json((told.value or "").lstrip("\ufeff")))
-        reason = told.reason or ("" if found else f"{words[0]} printed no JSON")
+        printed = machine.run(*words)
+        found = table(from_json((printed.value or "").lstrip("\ufeff")))
+        reason = printed.reason or ("" if found else f"{words[0]} printed no JSON")
         kept[words] = SourceReading(value=found or None, reason=reason)
     return kept[words]
 

@@ -60,24 +60,24 @@ class CpuTelemetryReader:
         return CpuTelemetry(**values, reasons=reasons)
 
     def _use(self) -> SourceReading[float]:
-        told = self.machine.library(Psutil).ask("times")
-        if told.value is None:
-            return told
-        before, self._times = self._times, told.value
-        if before is None or told.value[1] <= before[1]:
+        reading = self.machine.library(Psutil).ask("times")
+        if reading.value is None:
+            return reading
+        before, self._times = self._times, reading.value
+        if before is None or reading.value[1] <= before[1]:
             return SourceReading(value=None, reason="known from the second look on")
-        share = (told.value[0] - before[0]) / (told.value[1] - before[1])
+        share = (reading.value[0] - before[0]) / (reading.value[1] - before[1])
         return SourceReading(value=round(100 * min(max(share, 0.0), 1.0), 1))
 
     def _frequency(self) -> SourceReading[float]:
         """Return the mean over processors."""
-        told = self.machine.library(Psutil).ask("frequency")
-        return SourceReading(value=told.value, reason=told.reason or "the system doesn't report the frequency")
+        reading = self.machine.library(Psutil).ask("frequency")
+        return SourceReading(value=reading.value, reason=reading.reason or "the system doesn't report the frequency")
 
     def _temperature(self) -> SourceReading[float]:
         """Return the maximum of the processor's own sensor."""
-        told = self.machine.library(Psutil).ask("temperatures").value or {}
-        found = [one for name, chip in told.items() if name in _SENSORS or name.startswith("cpu") for one in chip]
+        reading = self.machine.library(Psutil).ask("temperatures").value or {}
+        found = [one for name, chip in reading.items() if name in _SENSORS or name.startswith("cpu") for one in chip]
         if not found:
             return SourceReading(
                 value=None, reason="no sensor of the processor is shown (a virtual machine shows none)"

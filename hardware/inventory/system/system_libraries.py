@@ -79,9 +79,9 @@ def read_container_engines(machine: Machine) -> tuple[ContainerEngine, ...]:
     for name, program in places()["engines"].items():
         paths = (f"{folder}/{program}" for folder in places()["programs"])
         path = next((one for one in paths if machine.may_open(one) is not None), None)
-        told = machine.run(program, "--version") if path or machine.host().system != "Linux" else None
-        if path is None and (told is None or told.value is None):
+        printed = machine.run(program, "--version") if path or machine.host().system != "Linux" else None
+        if path is None and (printed is None or printed.value is None):
             continue
-        version = _VERSION.search(told.value or "") if told is not None else None
+        version = _VERSION.search(printed.value or "") if printed is not None else None
         found.append(ContainerEngine(name=name, version=version[1] if version else None, path=path))
     return tuple(found)

@@ -47,12 +47,12 @@ def registered_vendors() -> Registered[type[AcceleratorBackend]]:
 
 def accelerator_failures() -> dict[str, str]:
     """Return by name why a vendor was left out: it can't be imported, or it raised."""
-    return {**registered_vendors().failures, **_asked()[1]}
+    return {**registered_vendors().failures, **_available()[1]}
 
 
 def get_all_accelerator_backends() -> list[AcceleratorBackend]:
     """Return a backend for each vendor with a device on this machine, in order."""
-    return _asked()[0]
+    return _available()[0]
 
 
 def get_accelerator_backend(vendor: str | None = None) -> AcceleratorBackend:
@@ -104,7 +104,7 @@ def __getattr__(name: str) -> tuple[type[AcceleratorBackend], ...]:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _asked() -> tuple[list[AcceleratorBackend], dict[str, str]]:
+def _available() -> tuple[list[AcceleratorBackend], dict[str, str]]:
     backends: list[AcceleratorBackend] = []
     failures: dict[str, str] = {}
     for name, vendor in registered_vendors().found.items():

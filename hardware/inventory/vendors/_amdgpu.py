@@ -38,13 +38,11 @@ def agents(machine: Machine) -> dict[str, Agent]:
     """Return the GPUs of KFD by bus address, without its processors (nodes without a SIMD)."""
     found: dict[str, Agent] = {}
     for name in machine.names(_NODES) or ():
-        told = _properties(machine.text(f"{_NODES}/{name}/properties"))
-        if not name.isdigit() or not told.get("simd_count") or told.get("vendor_id", AMD_VENDOR_ID) != AMD_VENDOR_ID:
+        node = _properties(machine.text(f"{_NODES}/{name}/properties"))
+        if not name.isdigit() or not node.get("simd_count") or node.get("vendor_id", AMD_VENDOR_ID) != AMD_VENDOR_ID:
             continue
-        where = told.get("location_id", 0)
-        address = (
-            f"{told.get('domain', 0) & 0xFFFF:04x}:{where >> 8 & 0xFF:02x}:{where >> 3 & 0x1F:02x}.{where & 7:x}"
-        )
+        at = node.get("location_id", 0)
+        address = f"{node.get('domain', 0) & 0xFFFF:04x}:{at >> 8 & 0xFF:02x}:{at >> 3 & 0x1F:02x}.{at & 7:x}"
         if address in found:  # another partition of a known card
             continue
         banks = [
@@ -54,10 +52,10 @@ def agents(machine: Machine) -> dict[str, Agent]:
         own = [bank for bank in banks if bank.get("heap_type") in _FRAMEBUFFER_HEAPS]
         found[address] = Agent(
             node=int(name),
-            gfx=gfx_name(told.get("gfx_target_version")),
+            gfx=gfx_name(node.get("gfx_target_version")),
             memory_bytes=size(sum(bank.get("size_in_bytes", 0) for bank in own)),
             memory_bits=max((bank.get("width", 0) for bank in own), default=0) or None,
-            in_hive=bool(told.get("hive_id")),
+            in_hive=bool(node.get("hive_id")),
         )
     return found
 
@@ -75,11 +73,11 @@ def pool(machine: Machine, card: Card) -> str:
     The size of the KFD bank decides (amdgpu_gmc.c, apu_prefer_gtt, since Linux 6.10); without KFD it is `vram`.
     """
     totals = {name: size(machine.text(f"{card.path}/mem_info_{name}_total")) for name in ("vram", "gtt")}
-    told = card.agent.memory_bytes if card.agent else None
+    bank = card.agent.memory_bytes if card.agent else None
     gtt = totals["gtt"]
-    if not card.integrated or told is None or gtt is None:
+    if not card.integrated or bank is None or gtt is None:
         return "vram"
-    return "gtt" if abs(told - gtt) < abs(told - (totals["vram"] or 0)) else "vram"
+    return "gtt" if abs(bank - gtt) < abs(bank - (totals["vram"] or 0)) else "vram"
 
 
 def placed(machine: Machine, info: AcceleratorInfo, card: Card | None) -> AcceleratorInfo:
@@ -144,9 +142,9 @@ class AmdgpuSource(DriverFiles):
             return SourceReading(value=None, reason="no sensor of the card is there")
         sensors: dict[str, float] = {}
         for position, usual in ((1, "edge"), (2, "junction"), (3, "mem")):
-            told = number(self.machine.text(f"{card.hwmon}/temp{position}_input"))
-            if told is not None:
-                sensors[self.machine.text(f"{card.hwmon}/temp{position}_label") or usual] = told
+            degrees = number(self.machine.text(f"{card.hwmon}/temp{position}_input"))
+            if degrees is not None:
+                sensors[self.machine.text(f"{card.hwmon}/temp{position}_label") or usual] = degrees
         found = next((sensors[name] for name in ("edge", "junction", "mem") if name in sensors), None)
         return given(celsius(found, per=1000), "no sensor of the card answers")
 
@@ -163,8 +161,8 @@ class AmdgpuSource(DriverFiles):
     def power(self, card: Card) -> SourceReading[float]:
         if card.hwmon is None:
             return SourceReading(value=None, reason="no sensor of the card is there")
-        told = (watts(self.machine.text(f"{card.hwmon}/power1_{name}"), per=1e6) for name in ("average", "input"))
-        return given(next(filter(None, told), None), "the card has no sensor of power")
+        readings = (watts(self.machine.text(f"{card.hwmon}/power1_{name}"), per=1e6) for name in ("average", "input"))
+        return given(next(filter(None, readings), None), "the card has no sensor of power")
 
     def described(self, index: int, card: Card) -> AcceleratorInfo:
         read = self.machine.text

@@ -15,12 +15,12 @@ from ...machine import Library, SourceReading
 from ...software import package_versions
 from .vendor import DriverState, LibraryState
 
-OPENING = "opening"
+STATUS = "opening"
 """The pseudo-function for the state of library and driver, and why the library doesn't start."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opening:
+class StartResult:
     """The result of starting a library; `reason` is empty if it works."""
 
     library: LibraryState = LibraryState.OK
@@ -28,12 +28,12 @@ class Opening:
     reason: str = ""
 
 
-def no_library(reason: str) -> Opening:
+def no_library(reason: str) -> StartResult:
     """Return the result for a library, or its binding, that can't be loaded."""
-    return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+    return StartResult(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
 
 
-class OpenedOnce(Library):
+class LazyLibrary(Library):
     """A library that is started by the first call, whose result is kept until `close`.
 
     `_lock` is held while it is started and closed. Functions are `count`, and others with the index of a device as
@@ -42,33 +42,33 @@ class OpenedOnce(Library):
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._opening: Opening | None = None
+        self._status: StartResult | None = None
         self._binding: Any = None
         self._handles: Sequence[Any] = ()
 
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
         with self._lock:
-            opening = self._opening = self._opening or self._start()
-        if function == OPENING:
-            return SourceReading(value=[str(opening.library), str(opening.driver), opening.reason])
-        if opening.reason:
-            return SourceReading(value=None, reason=opening.reason)
+            status = self._status = self._status or self._start()
+        if function == STATUS:
+            return SourceReading(value=[str(status.library), str(status.driver), status.reason])
+        if status.reason:
+            return SourceReading(value=None, reason=status.reason)
         return self._answer(function, *arguments)
 
     def close(self) -> str:
         with self._lock:
-            opened, self._opening = self._opening, None
+            opened, self._status = self._status, None
             binding, self._binding, self._handles = self._binding, None, ()
             if opened is None or opened.reason:
                 return ""
             try:
                 self._stop(binding)
             except Exception as error:  # a binding may raise anything
-                return said(error)
+                return one_line_of(error)
             return ""
 
     @abstractmethod
-    def _start(self) -> Opening:
+    def _start(self) -> StartResult:
         """Load and start the library; on success keep its binding and the handles of its devices."""
 
     def _stop(self, binding: Any) -> None:
@@ -89,10 +89,10 @@ class OpenedOnce(Library):
         except IndexError:
             return SourceReading(value=None, reason=f"{self.NAME} lists {len(handles)} devices")
         except Exception as error:  # as above
-            return SourceReading(value=None, reason=f"{function}: {said(error)}")
+            return SourceReading(value=None, reason=f"{function}: {one_line_of(error)}")
 
 
-def said(error: Exception) -> str:
+def one_line_of(error: Exception) -> str:
     """Return an error of a binding in one line."""
     information = getattr(error, "err_info", None)
     return str(information) if information else " ".join(f"{type(error).__name__}: {error}".split())

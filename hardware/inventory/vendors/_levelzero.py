@@ -66,17 +66,17 @@ def _text(value: bytes) -> str:
 
 
 def _device(zes: Any, device: Any) -> dict[str, Any]:
-    told = _properties(zes, device)
+    properties = _properties(zes, device)
     pci = _filled(zes, "zesDevicePciGetProperties", device, "zes_pci_properties_t", "PCI_PROPERTIES")
     where, speed = pci.address, pci.maxSpeed
     return {
-        "name": _text(told.core.name) or _text(told.modelName),
-        "device_id": told.core.deviceId,
-        "integrated": bool(told.core.flags & _INTEGRATED_FLAG),
-        "max_allocation_bytes": told.core.maxMemAllocSize,
-        "subdevices": told.numSubdevices,
-        "driver_version": _text(told.driverVersion),
-        "uuid": bytes(told.core.uuid.id).hex(),
+        "name": _text(properties.core.name) or _text(properties.modelName),
+        "device_id": properties.core.deviceId,
+        "integrated": bool(properties.core.flags & _INTEGRATED_FLAG),
+        "max_allocation_bytes": properties.core.maxMemAllocSize,
+        "subdevices": properties.numSubdevices,
+        "driver_version": _text(properties.driverVersion),
+        "uuid": bytes(properties.core.uuid.id).hex(),
         "pci_address": f"{where.domain:04x}:{where.bus:02x}:{where.device:02x}.{where.function:x}",
         "pcie_gen": speed.gen,
         "pcie_width": speed.width,
@@ -86,19 +86,19 @@ def _device(zes: Any, device: Any) -> dict[str, Any]:
 def _memory(zes: Any, device: Any) -> list[dict[str, Any]]:
     modules = []
     for handle in _list(zes, "zesDeviceEnumMemoryModules", zes.zes_mem_handle_t, device):
-        told = _filled(zes, "zesMemoryGetProperties", handle, "zes_mem_properties_t", "MEM_PROPERTIES")
+        properties = _filled(zes, "zesMemoryGetProperties", handle, "zes_mem_properties_t", "MEM_PROPERTIES")
         state = _filled(zes, "zesMemoryGetState", handle, "zes_mem_state_t", "MEM_STATE")
         kinds = {
             getattr(zes, name): name.removeprefix("ZES_MEM_TYPE_") for name in dir(zes) if "ZES_MEM_TYPE_" in name
         }
         modules.append(
             {
-                "kind": kinds.get(told.type, ""),
-                "on_device": told.location == zes.ZES_MEM_LOC_DEVICE,
-                "physical_bytes": told.physicalSize,
+                "kind": kinds.get(properties.type, ""),
+                "on_device": properties.location == zes.ZES_MEM_LOC_DEVICE,
+                "physical_bytes": properties.physicalSize,
                 "size_bytes": state.size,
                 "free_bytes": state.free,
-                "bus_bits": told.busWidth,
+                "bus_bits": properties.busWidth,
             }
         )
     return modules
@@ -107,10 +107,10 @@ def _memory(zes: Any, device: Any) -> list[dict[str, Any]]:
 def _temperatures(zes: Any, device: Any) -> list[list[Any]]:
     found = []
     for handle in _list(zes, "zesDeviceEnumTemperatureSensors", zes.zes_temp_handle_t, device):
-        told = _filled(zes, "zesTemperatureGetProperties", handle, "zes_temp_properties_t", "TEMP_PROPERTIES")
+        properties = _filled(zes, "zesTemperatureGetProperties", handle, "zes_temp_properties_t", "TEMP_PROPERTIES")
         celsius = ctypes.c_double()
         _check(zes, "zesTemperatureGetState", handle, ctypes.byref(celsius))
-        found.append([told.type, celsius.value])
+        found.append([properties.type, celsius.value])
     return found
 
 
@@ -135,12 +135,12 @@ def _engines(zes: Any, device: Any) -> list[list[Any]]:
     """Return type and busy share of each group of engines over 50 ms."""
     found = []
     for handle in _list(zes, "zesDeviceEnumEngineGroups", zes.zes_engine_handle_t, device):
-        told = _filled(zes, "zesEngineGetProperties", handle, "zes_engine_properties_t", "ENGINE_PROPERTIES")
-        if told.type not in (zes.ZES_ENGINE_GROUP_ALL, zes.ZES_ENGINE_GROUP_COMPUTE_ALL):
+        properties = _filled(zes, "zesEngineGetProperties", handle, "zes_engine_properties_t", "ENGINE_PROPERTIES")
+        if properties.type not in (zes.ZES_ENGINE_GROUP_ALL, zes.ZES_ENGINE_GROUP_COMPUTE_ALL):
             continue
         sample = functools.partial(_filled, zes, "zesEngineGetActivity", handle, "zes_engine_stats_t")
         share = _rate(sample, "activeTime")
-        found.append([told.type, share])
+        found.append([properties.type, share])
     return found
 
 

@@ -137,10 +137,10 @@ def _known(vendor: int, device: int, base_class: int) -> Mapping[str, str] | Non
 
 def _names_of(machine: Machine, wanted: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
     """Return names by vendor and device, for those in the PCI id database."""
-    told = machine.library(PciNames).ask("names", sorted(map(list, wanted))).value
+    known = machine.library(PciNames).ask("names", sorted(map(list, wanted))).value
     return {
         (one[0], one[1]): words(one[2])
-        for one in listed(told)
+        for one in listed(known)
         if isinstance(one, list) and len(one) == 3 and (whole(one[0]), whole(one[1])) in wanted
     }
 
@@ -206,15 +206,15 @@ def chip_accelerators(machine: Machine) -> tuple[ChipDevice, ...]:
         folder = f"{_DRIVERS}/{known['driver']}"
         for place in machine.names(folder) or ():
             event = machine.text(f"{folder}/{place}/uevent") or ""
-            told = re.search(r"^OF_COMPATIBLE_0=(\S+)", event, re.MULTILINE)
-            if told and told[1].startswith(known["compatible"]):
+            compatible = re.search(r"^OF_COMPATIBLE_0=(\S+)", event, re.MULTILINE)
+            if compatible and compatible[1].startswith(known["compatible"]):
                 found.append(
                     ChipDevice(
                         place=place,
                         name=known["name"],
                         kind=known["kind"],
                         driver=known["driver"],
-                        compatible=told[1],
+                        compatible=compatible[1],
                     )
                 )
     return tuple(found)

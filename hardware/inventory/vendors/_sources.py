@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...machine import Library, Machine, SourceReading
-from ._lazy_library import OPENING, Opening, no_library
+from ._lazy_library import STATUS, StartResult, no_library
 from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
 from ._tool_values import counted
 from .vendor import (
@@ -87,13 +87,13 @@ class LibrarySource(Source):
         super().__init__(machine)
         self.library = machine.library(self.LIBRARY)
 
-    def opening(self) -> Opening:
+    def status(self) -> StartResult:
         """Return the state of library and driver; missing if it wasn't there when the machine was recorded."""
-        told = self.library.ask(OPENING)
-        if told.value is None:
-            return no_library(told.reason)
-        library, driver, reason = told.value
-        return Opening(library=LibraryState(library), driver=DriverState(driver), reason=reason)
+        state = self.library.ask(STATUS)
+        if state.value is None:
+            return no_library(state.reason)
+        library, driver, reason = state.value
+        return StartResult(library=LibraryState(library), driver=DriverState(driver), reason=reason)
 
     def count(self) -> SourceReading[int]:
         return counted(self.library.ask(self.COUNT))
@@ -117,11 +117,11 @@ class ListedAccelerators(AcceleratorBackend):
     def printed(self, *words: str, keep: bool = False) -> SourceReading[str]:
         """Return the output of a command, which is run again only if the last output is older than half a second."""
         with self._lock:
-            at, told = self._printed.get(words, (0.0, None))
-            if told is None or not (keep or time.monotonic() - at <= _FRESH_S):
-                told = self.machine.run(*words)
-                self._printed[words] = (time.monotonic(), told)
-            return told
+            at, reading = self._printed.get(words, (0.0, None))
+            if reading is None or not (keep or time.monotonic() - at <= _FRESH_S):
+                reading = self.machine.run(*words)
+                self._printed[words] = (time.monotonic(), reading)
+            return reading
 
     @abstractmethod
     def find(self) -> tuple[AcceleratorInfo, ...]:
@@ -159,13 +159,13 @@ class ListedAccelerators(AcceleratorBackend):
     def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
         """Return one metric of a listed device, or the reason if there is none."""
         method: Callable[[AcceleratorInfo], SourceReading[Any]] | None = getattr(self, what, None)
-        return method(device) if method else self._silent(device, what)
+        return method(device) if method else self._not_reported(device, what)
 
     def obstacles(self) -> list[str]:
         """Return what prevents the use of devices, one reason for each that has one."""
         return [str(one.extra_info["reason"]) for one in self.list_devices() if "reason" in one.extra_info]
 
-    def _silent(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
+    def _not_reported(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
         return SourceReading(
             value=None, reason=f"nothing known here tells the {_WORDS.get(what, what)} of {device.model}"
         )
@@ -228,8 +228,8 @@ class SourcedAccelerators(ListedAccelerators):
 
     def facts(self) -> VendorFacts:
         devices, on_bus, loaded = self.driven(), self.on_bus(), self.module_loaded()
-        opening = self.opening()
-        library, driver, reason = opening.library, opening.driver, opening.reason
+        status = self.status()
+        library, driver, reason = status.library, status.driver, status.reason
         listed = len(devices)
         if library is LibraryState.MISSING and driver is DriverState.UNKNOWN and loaded is not None:
             driver = DriverState.OK if loaded else DriverState.MISSING
@@ -262,32 +262,30 @@ class SourcedAccelerators(ListedAccelerators):
             read_through=", ".join(dict.fromkeys(source.NAME for source, _ in self._places)),
         )
 
-    def opening(self) -> Opening:
+    def status(self) -> StartResult:
         """Return the state of library and driver according to the library, with the reason for a problem."""
-        return self._library.opening()
+        return self._library.status()
 
     def told(self, index: int, what: str) -> SourceReading[Any]:
         if not self.driven():
-            return SourceReading(
-                value=None, reason=self.opening().reason or f"no {self.VENDOR_NAME} device is listed"
-            )
+            return SourceReading(value=None, reason=self.status().reason or f"no {self.VENDOR_NAME} device is listed")
         return super().told(index, what)
 
     def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
         source, place = self._places[device.index or 0]
-        told = source.told(place, what)
-        return told if told.value is not None or source is not self._library else self.of_files(device, what, told)
+        read = source.told(place, what)
+        return read if read.value is not None or source is not self._library else self.of_files(device, what, read)
 
-    def of_files(self, device: AcceleratorInfo, what: str, told: SourceReading[Any]) -> SourceReading[Any]:
+    def of_files(self, device: AcceleratorInfo, what: str, reading: SourceReading[Any]) -> SourceReading[Any]:
         """Return a metric from the driver's files if the library doesn't report it, as for users without
         permission."""
         for files in self._files:
             place = files.place_of(device.extra_info.get("pci_address"))
             if place is not None:
                 found = files.told(place, what)
-                both = SourceReading[Any](value=None, reason=f"{told.reason}; {found.reason}")
+                both = SourceReading[Any](value=None, reason=f"{reading.reason}; {found.reason}")
                 return both if found.value is None else found
-        return told
+        return reading
 
     def shutdown(self) -> None:
         with self._lock:

@@ -62,19 +62,19 @@ def share(total: int | None, used: int | None) -> dict[str, int] | None:
 
 def rates(compute: float | None, memory: float | None, reason: str) -> SourceReading[dict[str, float | None]]:
     """Return the utilization in percent, if at least one of both is known."""
-    told = compute is not None or memory is not None
+    known = compute is not None or memory is not None
     return (
         SourceReading(value={"compute": compute, "memory": memory})
-        if told
+        if known
         else SourceReading(value=None, reason=reason)
     )
 
 
-def counted(told: SourceReading[Any]) -> SourceReading[int]:
+def counted(reading: SourceReading[Any]) -> SourceReading[int]:
     """Return a plausible number of devices."""
-    if told.value is None or (isinstance(told.value, int) and 0 <= told.value <= _MOST_DEVICES):
-        return told
-    return SourceReading(value=None, reason=f"{str(told.value)[:40]} is no number of devices")
+    if reading.value is None or (isinstance(reading.value, int) and 0 <= reading.value <= _MOST_DEVICES):
+        return reading
+    return SourceReading(value=None, reason=f"{str(reading.value)[:40]} is no number of devices")
 
 
 def given(value: Any, reason: str) -> SourceReading[Any]:
@@ -84,8 +84,8 @@ def given(value: Any, reason: str) -> SourceReading[Any]:
 
 def text(value: Any) -> str | None:
     """Return a text; None for placeholders of tools."""
-    silent = ("", "n/a", "[n/a]", "none", "unknown", "not supported")
-    return value.strip() if isinstance(value, str) and value.strip().lower() not in silent else None
+    placeholders = ("", "n/a", "[n/a]", "none", "unknown", "not supported")
+    return value.strip() if isinstance(value, str) and value.strip().lower() not in placeholders else None
 
 
 def memory_kind(written: Any) -> str | None:
@@ -112,9 +112,9 @@ def pci_address(value: Any) -> str | None:
         return None
 
 
-def generation(told: Any) -> int | None:
+def generation(value: Any) -> int | None:
     """Return an existing generation of PCI Express."""
-    return whole(told, least=1, most=9)
+    return whole(value, least=1, most=9)
 
 
 def generation_of(gigatransfers: Any) -> int | None:

@@ -25,7 +25,7 @@ def visible(text: str | None, devices: Sequence[Names], *, numbered: bool = True
         return (True,) * len(devices)
     chosen: set[int] = set()
     for entry in text.split(","):
-        found = _meant(entry.strip(), devices)
+        found = _find_entry(entry.strip(), devices)
         if found is None:
             break
         chosen.add(found)
@@ -35,7 +35,7 @@ def visible(text: str | None, devices: Sequence[Names], *, numbered: bool = True
     return tuple(index in chosen for index in range(len(devices)))
 
 
-def _meant(entry: str, devices: Sequence[Names]) -> int | None:
+def _find_entry(entry: str, devices: Sequence[Names]) -> int | None:
     # `0.1` is the second tile of the first device in Level Zero.
     first = entry.partition(".")[0]
     if first.isascii() and first.isdigit():

@@ -67,7 +67,7 @@ class AppleAccelerators(ListedAccelerators):
     def find(self) -> tuple[AcceleratorInfo, ...]:
         if self.machine.host().system != "Darwin":
             return ()
-        chips = [one for one in self._displays() if _is_apples(one)]
+        chips = [one for one in self._displays() if _is_apple(one)]
         found = [self._describe_gpu(one) for one in chips]
         engine = self.printed(*_REGISTRY, "H11ANEIn", keep=True).value or ""
         if found and re.search(r"<class H11ANE", engine):
@@ -88,10 +88,10 @@ class AppleAccelerators(ListedAccelerators):
     def utilization(self, device: AcceleratorInfo) -> SourceReading[dict[str, float | None]]:
         if device.device_type == _NEURAL_ENGINE:
             return SourceReading(value=None, reason="macOS doesn't report the utilization of the Neural Engine")
-        told = self.printed(*_REGISTRY, "AGXAccelerator")
-        compute = percent(_property("Device Utilization %", told.value))
+        printed = self.printed(*_REGISTRY, "AGXAccelerator")
+        compute = percent(_property("Device Utilization %", printed.value))
         if compute is None:
-            return SourceReading(value=None, reason=told.reason or "ioreg doesn't report utilization")
+            return SourceReading(value=None, reason=printed.reason or "ioreg doesn't report utilization")
         return SourceReading(value={"compute": compute})
 
     def memory(self, device: AcceleratorInfo) -> SourceReading[dict[str, int]]:
@@ -101,12 +101,12 @@ class AppleAccelerators(ListedAccelerators):
             return SourceReading(
                 value=None, reason="the Neural Engine works in the unified memory; none of it is its own"
             )
-        told, memory = self.printed(*_REGISTRY, "AGXAccelerator"), read_memory(self.machine)
+        printed, memory = self.printed(*_REGISTRY, "AGXAccelerator"), read_memory(self.machine)
         total, free = memory.total_bytes, memory.available_bytes
-        used = whole(_property("In use system memory", told.value))
+        used = whole(_property("In use system memory", printed.value))
         if total is None or used is None or free is None or used + free > total:
             return SourceReading(
-                value=None, reason=told.reason or memory.reason or "ioreg and the system don't agree"
+                value=None, reason=printed.reason or memory.reason or "ioreg and the system don't agree"
             )
         return SourceReading(value={"total": total, "used": used, "free": free})
 
@@ -116,18 +116,18 @@ class AppleAccelerators(ListedAccelerators):
         )
 
     def power(self, device: AcceleratorInfo) -> SourceReading[float]:
-        told = self.printed(*_POWER)
+        printed = self.printed(*_POWER)
         label = "ANE Power:" if device.device_type == _NEURAL_ENGINE else "GPU Power:"
-        power = watts(after(label, told.value or ""), per=1000)
+        power = watts(after(label, printed.value or ""), per=1000)
         if power is None:
-            return SourceReading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
+            return SourceReading(value=None, reason=f"{_ROOT_ONLY} ({printed.reason or 'not this time'})")
         return SourceReading(value=power)
 
     def throttle(self, device: AcceleratorInfo) -> SourceReading[tuple[str, ...]]:
-        told = self.printed(*_POWER)
-        level = after("Current pressure level:", told.value or "")
+        printed = self.printed(*_POWER)
+        level = after("Current pressure level:", printed.value or "")
         if level is None:
-            return SourceReading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
+            return SourceReading(value=None, reason=f"{_ROOT_ONLY} ({printed.reason or 'not this time'})")
         return SourceReading(value=() if level == "Nominal" else ("thermal",))
 
     def _elsewhere(self) -> VendorFacts:
@@ -139,12 +139,12 @@ class AppleAccelerators(ListedAccelerators):
     def _displays(self) -> list[dict[str, Any]]:
         return tables(inside(profiler(self.machine).value, "SPDisplaysDataType"))
 
-    def _describe_gpu(self, told: dict[str, Any]) -> AcceleratorInfo:
+    def _describe_gpu(self, display: dict[str, Any]) -> AcceleratorInfo:
         hardware = next(iter(tables(inside(profiler(self.machine).value, "SPHardwareDataType"))), {})
-        model = words(told.get("sppci_model")) or words(told.get("_name"))
+        model = words(display.get("sppci_model")) or words(display.get("_name"))
         model = words(hardware.get("chip_type")) if model.startswith("kHW_") else model
-        cores = whole(told.get("sppci_cores"))
-        family = words(told.get("spdisplays_mtlgpufamilysupport")) or words(told.get("spdisplays_metalfamily"))
+        cores = whole(display.get("sppci_cores"))
+        family = words(display.get("spdisplays_mtlgpufamilysupport")) or words(display.get("spdisplays_metalfamily"))
         bandwidth = _bandwidth(model, cores)
         extra = {
             "gpu_cores": cores or None,
@@ -180,9 +180,9 @@ class AppleAccelerators(ListedAccelerators):
         )
 
 
-def _is_apples(told: dict[str, Any]) -> bool:
-    maker = words(told.get("spdisplays_vendor"))
-    return maker == "sppci_vendor_Apple" or (not maker and words(told.get("sppci_model")).startswith("Apple "))
+def _is_apple(display: dict[str, Any]) -> bool:
+    maker = words(display.get("spdisplays_vendor"))
+    return maker == "sppci_vendor_Apple" or (not maker and words(display.get("sppci_model")).startswith("Apple "))
 
 
 def _property(name: str, registry: str | None) -> str | None:

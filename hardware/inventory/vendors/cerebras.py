@@ -71,12 +71,12 @@ class CerebrasAccelerators(ListedAccelerators):
         packages = self.machine.library(Packages)
         has_sdk = any(packages.ask("version", name).value for name in _PACKAGES)
         cluster = self.machine.library(ClusterConfig).ask("cluster")
-        told = table(cluster.value)
+        configuration = table(cluster.value)
         library = LibraryState.OK if has_sdk else LibraryState.UNKNOWN
-        if not told:
+        if not configuration:
             return replace(self.unseen(cluster.reason or "no cluster is configured"), library=library)
-        fabric = words(told.get("fabric"))
-        count = whole(told.get("namespaces"))
+        fabric = words(configuration.get("fabric"))
+        count = whole(configuration.get("namespaces"))
         spaces = "" if count is None else f", {count} namespace{'' if count == 1 else 's'}"
         where = f"a cluster of {_SYSTEMS.get(fabric, fabric or 'unknown systems')} is configured{spaces}"
         reason = f"{where}; it is on the network and isn't reached from here"

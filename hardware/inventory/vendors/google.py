@@ -54,16 +54,16 @@ class GoogleAccelerators(ListedAccelerators):
         on_bus = len(self._chips()) if self.machine.is_folder(DEVICES) else None
         if not devices:
             variables = [name for name in _VARIABLES if self.machine.variable(name)]
-            told = "there is no PCI bus to look at" if on_bus is None else "the bus shows no TPU"
+            reason = "there is no PCI bus to look at" if on_bus is None else "the bus shows no TPU"
             edge = devices_of(self.machine, _EDGE_VENDOR)
             if edge:
                 why = f"the bus shows {edge[0].name}, which no target here drives"
                 return self.seen(DriverState.UNKNOWN, LibraryState.UNKNOWN, [why], on_bus=len(edge))
             if variables:
-                told = f"{variables[0]} is set, yet no chip and no node is here"
+                reason = f"{variables[0]} is set, yet no chip and no node is here"
             unknown = variables or on_bus is None
             hardware = HardwareState.UNKNOWN if unknown else HardwareState.ABSENT
-            return self.unseen(told, on_bus=on_bus, hardware=hardware)
+            return self.unseen(reason, on_bus=on_bus, hardware=hardware)
         library, why = self._library()
         reasons = self.obstacles()
         more = f"the same of {len(reasons) - 1} more" if len(reasons) > 1 else ""
@@ -73,22 +73,22 @@ class GoogleAccelerators(ListedAccelerators):
         return self.seen(driver, library, [*reasons[:1], more, why], on_bus=on_bus)
 
     def memory(self, device: AcceleratorInfo) -> SourceReading[dict[str, int]]:
-        told = self._running(device)
-        if told.value is None:
-            return SourceReading(value=None, reason=told.reason)
-        used, total, _ = told.value
+        reading = self._running(device)
+        if reading.value is None:
+            return SourceReading(value=None, reason=reading.reason)
+        used, total, _ = reading.value
         return SourceReading(value={"total": total, "used": used, "free": total - used})
 
     def utilization(self, device: AcceleratorInfo) -> SourceReading[dict[str, float | None]]:
-        told = self._running(device)
-        return SourceReading(value=None if told.value is None else {"compute": told.value[2]}, reason=told.reason)
+        row = self._running(device)
+        return SourceReading(value=None if row.value is None else {"compute": row.value[2]}, reason=row.reason)
 
     def _running(self, device: AcceleratorInfo) -> SourceReading[tuple[int, int, float]]:
         """Return used and total memory in bytes and the duty cycle in percent of a chip that a program uses."""
-        told = self.printed("tpu-info")
-        rows, chips = read_usage(told.value), self.driven()
+        reading = self.printed("tpu-info")
+        rows, chips = read_usage(reading.value), self.driven()
         if len(rows) != len(chips):
-            why = told.reason or "tpu-info tells it only while a program computes on the TPU"
+            why = reading.reason or "tpu-info tells it only while a program computes on the TPU"
             return SourceReading(value=None, reason=why)
         return SourceReading(value=rows[chips.index(device)])
 

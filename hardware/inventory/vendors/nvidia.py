@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...machine import SourceReading
-from ._lazy_library import OpenedOnce, Opening, no_library, plain, said
+from ._lazy_library import LazyLibrary, StartResult, no_library, one_line_of, plain
 from ._pci import DISPLAY_CLASS
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from ._tool_values import Extra, bits_named, celsius, generation, given, percent, positive, rates, size, watts
@@ -38,7 +38,7 @@ _GPU_IDLE = 0x001
 _NO_LIBRARY = no_library("NVIDIA's library libnvidia-ml can't be loaded; it comes with the NVIDIA driver")
 
 
-class Nvml(OpenedOnce):
+class Nvml(LazyLibrary):
     """The guarded, thread-safe access to NVML. Handles are requested for each call, so that devices can't be
     confused.
 
@@ -47,7 +47,7 @@ class Nvml(OpenedOnce):
 
     NAME = "nvml"
 
-    def _start(self) -> Opening:
+    def _start(self) -> StartResult:
         if sys.platform == "linux":
             try:
                 ctypes.CDLL("libnvidia-ml.so.1")
@@ -64,7 +64,7 @@ class Nvml(OpenedOnce):
         except pynvml.NVMLError as error:
             return _refused(pynvml, error)
         self._binding = pynvml
-        return Opening()
+        return StartResult()
 
     def _stop(self, binding: Any) -> None:
         binding.nvmlShutdown()
@@ -82,7 +82,7 @@ class Nvml(OpenedOnce):
         except pynvml.NVMLError as error:
             return SourceReading(value=None, reason=f"{function}: {error}")
         except (OSError, TypeError, ValueError) as error:  # a binding and a driver of different versions
-            return SourceReading(value=None, reason=f"{function}: {said(error)}")
+            return SourceReading(value=None, reason=f"{function}: {one_line_of(error)}")
 
 
 def _slices(card: Any) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ def _slices(card: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _refused(pynvml: Any, error: Any) -> Opening:
+def _refused(pynvml: Any, error: Any) -> StartResult:
     code = error.value
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         return _NO_LIBRARY
@@ -118,7 +118,7 @@ def _refused(pynvml: Any, error: Any) -> Opening:
             "driver and library are of different versions; reboot after an update of the driver",
         ),
     }.get(code, (DriverState.UNKNOWN, "nvidia-smi may tell more"))
-    return Opening(driver=driver, reason=f"NVML doesn't start: {error} ({advice})")
+    return StartResult(driver=driver, reason=f"NVML doesn't start: {error} ({advice})")
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
@@ -138,35 +138,35 @@ class NvmlSource(LibrarySource):
         return self.library.ask(function, index, *arguments)
 
     def temperature(self, index: int) -> SourceReading[float]:
-        told = self.read(index, "nvmlDeviceGetTemperature", 0)
-        return given(celsius(told.value), told.reason or "NVML reports no plausible temperature")
+        reading = self.read(index, "nvmlDeviceGetTemperature", 0)
+        return given(celsius(reading.value), reading.reason or "NVML reports no plausible temperature")
 
     def memory(self, index: int) -> SourceReading[dict[str, int]]:
-        told = self.read(index, "nvmlDeviceGetMemoryInfo")
-        if told.value is None:
-            return told
-        total, used, free = (int(told.value[name]) for name in ("total", "used", "free"))
+        reading = self.read(index, "nvmlDeviceGetMemoryInfo")
+        if reading.value is None:
+            return reading
+        total, used, free = (int(reading.value[name]) for name in ("total", "used", "free"))
         if min(total, used, free) < 0 or used + free > total:
             return SourceReading(value=None, reason="NVML's figures of the memory contradict one another")
         return SourceReading(value={"total": total, "used": used, "free": free})
 
     def utilization(self, index: int) -> SourceReading[dict[str, float | None]]:
-        told = self.read(index, "nvmlDeviceGetUtilizationRates")
-        if told.value is None:
-            return told
-        compute, memory = percent(told.value["gpu"]), percent(told.value["memory"])
+        reading = self.read(index, "nvmlDeviceGetUtilizationRates")
+        if reading.value is None:
+            return reading
+        compute, memory = percent(reading.value["gpu"]), percent(reading.value["memory"])
         return rates(compute, memory, "NVML reports no plausible load")
 
     def power(self, index: int) -> SourceReading[float]:
-        told = self.read(index, "nvmlDeviceGetPowerUsage")
-        return given(watts(told.value, per=1000), told.reason or "NVML reports no plausible power")
+        reading = self.read(index, "nvmlDeviceGetPowerUsage")
+        return given(watts(reading.value, per=1000), reading.reason or "NVML reports no plausible power")
 
     def throttle(self, index: int) -> SourceReading[tuple[str, ...]]:
-        told = self.read(index, "nvmlDeviceGetCurrentClocksEventReasons")
-        if told.value is None:
+        reading = self.read(index, "nvmlDeviceGetCurrentClocksEventReasons")
+        if reading.value is None:
             # Drivers before 535 have only the older name of the function.
-            told = self.read(index, "nvmlDeviceGetCurrentClocksThrottleReasons")
-        return given(None if told.value is None else throttle_reasons(told.value), told.reason)
+            reading = self.read(index, "nvmlDeviceGetCurrentClocksThrottleReasons")
+        return given(None if reading.value is None else throttle_reasons(reading.value), reading.reason)
 
     def describe(self, index: int) -> AcceleratorInfo:
         name = self.read(index, "nvmlDeviceGetName")
@@ -249,8 +249,8 @@ class NvidiaAccelerators(SourcedAccelerators):
 
         return (TegraSource(self.machine),) if is_jetson(self.machine) else ()
 
-    def opening(self) -> Opening:
-        opened = self._library.opening()
+    def status(self) -> StartResult:
+        opened = self._library.status()
         return replace(opened, reason=opened.reason or self._library.count().reason)
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:

@@ -75,28 +75,28 @@ class QualcommAccelerators(ListedAccelerators):
 
     def temperature(self, device: AcceleratorInfo) -> SourceReading[float]:
         degrees = celsius(self.machine.text(f"{_KGSL}/temp"), per=1000) if device.device_type == "gpu" else None
-        return self._silent(device, "temperature") if degrees is None else SourceReading(value=degrees)
+        return self._not_reported(device, "temperature") if degrees is None else SourceReading(value=degrees)
 
     def memory(self, device: AcceleratorInfo) -> SourceReading[dict[str, int]]:
         return SourceReading(value=None, reason=f"{device.model} works in the system's memory")
 
     def utilization(self, device: AcceleratorInfo) -> SourceReading[dict[str, float | None]]:
         if device.device_type == "gpu":
-            told = (self.machine.text(f"{_KGSL}/gpu_busy_percentage") or "").removesuffix("%")
-            busy = percent(told)
+            load = (self.machine.text(f"{_KGSL}/gpu_busy_percentage") or "").removesuffix("%")
+            busy = percent(load)
             if busy is not None:
                 return SourceReading(value={"compute": busy})
-        return self._silent(device, "utilization")
+        return self._not_reported(device, "utilization")
 
     def _on_windows(self) -> list[AcceleratorInfo]:
         from ..system._windows import cim
 
         if self.machine.host().machine.lower() not in ("arm64", "aarch64"):
             return []
-        told = cim(self.machine).value or {}
-        drivers = {words(one.get("Name")): words(one.get("DriverVersion")) for one in tables(told.get("video"))}
+        classes = cim(self.machine).value or {}
+        drivers = {words(one.get("Name")): words(one.get("DriverVersion")) for one in tables(classes.get("video"))}
         found = []
-        for one in tables(told.get("devices")):
+        for one in tables(classes.get("devices")):
             name, works = words(one.get("Name")), words(one.get("Status")) == "OK"
             if not name or "qualcomm" not in f"{name} {one.get('Manufacturer')}".lower():
                 continue
@@ -153,11 +153,11 @@ class QualcommAccelerators(ListedAccelerators):
         )
 
     def _library(self) -> tuple[LibraryState, str]:
-        told = self.machine.library(OnnxRuntime).ask("devices")
-        for one in tables(told.value):
+        devices = self.machine.library(OnnxRuntime).ask("devices")
+        for one in tables(devices.value):
             if words(one.get("kind")) == "NPU" and "QNN" in words(one.get("provider")):
                 return LibraryState.OK, ""
-        return LibraryState.MISSING, told.reason or "ONNX Runtime offers no NPU here: pip install onnxruntime-qnn"
+        return LibraryState.MISSING, devices.reason or "ONNX Runtime offers no NPU here: pip install onnxruntime-qnn"
 
 
 def _chip(machine: Machine) -> tuple[str, int | None]:
@@ -173,9 +173,9 @@ def _chip(machine: Machine) -> tuple[str, int | None]:
 
 def _adreno(machine: Machine) -> str:
     """Return the GPU's name: `Adreno 643`, `Adreno` if only its presence is known, or an empty text."""
-    told = machine.text(f"{_KGSL}/gpu_model")
-    if told:
-        return re.sub(r"^Adreno(?=\d)", "Adreno ", told)[:64]
+    model = machine.text(f"{_KGSL}/gpu_model")
+    if model:
+        return re.sub(r"^Adreno(?=\d)", "Adreno ", model)[:64]
     for name in machine.names("/sys/bus/platform/drivers/adreno") or ():
         event = machine.text(f"/sys/bus/platform/drivers/adreno/{name}/uevent") or ""
         found = re.search(r"^OF_COMPATIBLE_0=qcom,adreno(?:-([0-9a-f]+))?", event, re.MULTILINE)

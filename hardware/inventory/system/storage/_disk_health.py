@@ -151,10 +151,10 @@ _ORDER = ("healthy", "warning", "critical")
 
 def read_smart(machine: Machine, path: str) -> DiskHealth:
     """Return the health of the disk at `path` from smartctl."""
-    told = machine.run("smartctl", "--json", "-n", "standby", "-a", path, accept=_ALL_BITS)
-    if told.value is None:
-        return DiskHealth(untold=told.reason)
-    data = from_json(told.value)
+    printed = machine.run("smartctl", "--json", "-n", "standby", "-a", path, accept=_ALL_BITS)
+    if printed.value is None:
+        return DiskHealth(untold=printed.reason)
+    data = from_json(printed.value)
     return (
         from_smartctl(data)
         if isinstance(data, dict)
@@ -207,10 +207,10 @@ def _states(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "warning", f"{count} {data_file(_ATTRIBUTES)['counted'][name]}"
         if attribute.get("when_failed") == "now" and inside(attribute, "flags", "prefailure") is True:
             yield "critical", f"{name} is below its threshold"
-    for way in ("read", "write", "verify"):
-        count = whole(inside(data, "scsi_error_counter_log", way, "total_uncorrected_errors"), least=1)
+    for kind in ("read", "write", "verify"):
+        count = whole(inside(data, "scsi_error_counter_log", kind, "total_uncorrected_errors"), least=1)
         if count:
-            yield "warning", f"{count} errors of {way} couldn't be corrected"
+            yield "warning", f"{count} errors of {kind} couldn't be corrected"
 
 
 def _wear(data: Mapping[str, Any], log: Mapping[str, Any]) -> float | None:
@@ -245,7 +245,7 @@ def _extra(data: Mapping[str, Any], log: Mapping[str, Any]) -> Iterator[tuple[st
 
 def _why_nothing(data: Mapping[str, Any]) -> str:
     """Return the message of smartctl, or that root is needed."""
-    messages = [said for one in tables(inside(data, "smartctl", "messages")) if (said := text(one.get("string")))]
+    messages = [line for one in tables(inside(data, "smartctl", "messages")) if (line := text(one.get("string")))]
     power = text(inside(data, "power_mode", "string")) or ""
     if "standby" in power.lower() or any("STANDBY" in one for one in messages):
         return "the disk sleeps, and asking would wake it"

@@ -83,15 +83,15 @@ def _described(
         mount_points=points,
         filesystem=" + ".join(known) or None,
     )
-    asked = dict.fromkeys(("temperature_celsius", "wear_level_percent", "power_on_hours"), _NO_SMART)
+    reasons = dict.fromkeys(("temperature_celsius", "wear_level_percent", "power_on_hours"), _NO_SMART)
     usb = {"device_type": "a USB bridge doesn't report what is behind it"} if bus == "usb" else {}
-    return with_reasons(device, asked | usb | {"health_status": f"macOS says {state or 'nothing'!r}"})
+    return with_reasons(device, reasons | usb | {"health_status": f"macOS says {state or 'nothing'!r}"})
 
 
 def _profiled(machine: Machine) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
-    said = table(profiler(machine).value)
+    profile = table(profiler(machine).value)
     for section, kind in (("SPNVMeDataType", "nvme_ssd"), ("SPSerialATADataType", "sata_ssd")):
-        for controller in tables(said.get(section)):
+        for controller in tables(profile.get(section)):
             for one in tables(controller.get("_items")):
                 name = text(one.get("bsd_name"))
                 if name:
@@ -117,9 +117,9 @@ def _points(disk: Mapping[str, Any], made: list[dict[str, Any]]) -> Iterator[str
                 yield shown
 
 
-def _plist(said: str | None) -> dict[str, Any]:
+def _plist(text: str | None) -> dict[str, Any]:
     try:
-        found = plistlib.loads((said or "").encode())
+        found = plistlib.loads((text or "").encode())
     except (ExpatError, plistlib.InvalidFileException, ValueError, TypeError, AttributeError, LookupError,
             OverflowError, RecursionError):  # fmt: skip
         return {}

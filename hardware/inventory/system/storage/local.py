@@ -61,14 +61,14 @@ class LocalStorage(StorageBackend):
     NAME = "local"
 
     def list_devices(self) -> tuple[StorageDeviceInfo, ...]:
-        if asked := self._programs():
-            found: tuple[StorageDeviceInfo, ...] = asked.disks(self.machine, self.mounts, smart=self.smart)
+        if system := self._programs():
+            found: tuple[StorageDeviceInfo, ...] = system.disks(self.machine, self.mounts, smart=self.smart)
             return found
         return linux_disks(self.machine, self.mounts, network=False, smart=self.smart)
 
     def reason(self) -> str:
-        if asked := self._programs():
-            return str(asked.why_nothing(self.machine))
+        if system := self._programs():
+            return str(system.why_nothing(self.machine))
         return "" if self.machine.is_folder(_BLOCK) else f"{_BLOCK} can't be listed"
 
     def _programs(self) -> ModuleType | None:
@@ -85,7 +85,7 @@ def linux_disks(
 ) -> tuple[StorageDeviceInfo, ...]:
     """Return the disks of this machine, or those beyond a network, each once even with several paths."""
     blocks = [block for block in _blocks(machine) if block.is_network is network]
-    blocks, ways = _one_of_several_ways(machine, blocks)
+    blocks, paths = _without_multipath(machine, blocks)
     if not blocks:
         return ()
     if smart:
@@ -96,7 +96,7 @@ def linux_disks(
     else:
         found = [_described(machine, one, mounts, smart=False) for one in blocks]
     return tuple(
-        replace(one, extra_info={**one.extra_info, "paths": ways[block.name]}) if block.name in ways else one
+        replace(one, extra_info={**one.extra_info, "paths": paths[block.name]}) if block.name in paths else one
         for block, one in zip(blocks, found, strict=True)
     )
 
@@ -121,7 +121,7 @@ def _udev(machine: Machine, number: str) -> dict[str, str]:
     return pairs((line[2:] for line in (account or "").splitlines() if line.startswith("E:")), "=")
 
 
-def _one_of_several_ways(machine: Machine, blocks: list[Block]) -> tuple[list[Block], dict[str, str]]:
+def _without_multipath(machine: Machine, blocks: list[Block]) -> tuple[list[Block], dict[str, str]]:
     """Return the disks with those joined by a dm-multipath mapping as one, and the paths to each."""
     joined: dict[str, list[str]] = {}
     first: list[Block] = []
@@ -144,16 +144,16 @@ def _described(machine: Machine, block: Block, mounts: tuple[Mount, ...], *, sma
     points, filesystem = _mounted(machine, block, mounts)
     health = health_without_root(machine, block.name, block.link)
     reasons = dict.fromkeys(("health_status", "temperature_celsius", "wear_level_percent", "power_on_hours"))
-    asked: dict[str, str] = dict.fromkeys(reasons, SMART_NOT_ASKED)
+    unknown: dict[str, str] = dict.fromkeys(reasons, SMART_NOT_ASKED)
     if smart and not block.name.startswith("mmcblk") and bus != "virtual":
-        told = read_smart(machine, f"/dev/{block.name}")
-        health, asked = told.over(health), dict.fromkeys(reasons, told.untold or "smartctl doesn't report it")
-        model, serial, firmware = told.model or model, told.serial or serial, told.firmware or firmware
-        kind = kind or (None if told.rotates is None else "hdd" if told.rotates else "ssd")
+        disk = read_smart(machine, f"/dev/{block.name}")
+        health, unknown = disk.over(health), dict.fromkeys(reasons, disk.untold or "smartctl doesn't report it")
+        model, serial, firmware = disk.model or model, disk.serial or serial, disk.firmware or firmware
+        kind = kind or (None if disk.rotates is None else "hdd" if disk.rotates else "ssd")
     elif block.name.startswith("mmcblk"):
-        asked = dict.fromkeys(reasons, "SD cards and eMMC have no SMART")
+        unknown = dict.fromkeys(reasons, "SD cards and eMMC have no SMART")
     elif bus == "virtual":
-        asked = dict.fromkeys(reasons, f"{why or 'a virtual disk'}: its host knows")
+        unknown = dict.fromkeys(reasons, f"{why or 'a virtual disk'}: its host knows")
     elsewhere = {} if filesystem else {"filesystem": "nothing of it is mounted, and udev knows no filesystem"}
     device = StorageDeviceInfo(
         device_path=f"/dev/{block.name}",
@@ -172,7 +172,7 @@ def _described(machine: Machine, block: Block, mounts: tuple[Mount, ...], *, sma
         extra_info={**link_limit(machine, block.name, block.link), **health.extra},
         reasons={"health_status": health.reason} if health.reason else {},
     )
-    return with_reasons(device, asked | elsewhere | ({"device_type": why} if why else {}))
+    return with_reasons(device, unknown | elsewhere | ({"device_type": why} if why else {}))
 
 
 def _identity(machine: Machine, block: Block) -> tuple[str | None, str | None, str | None]:

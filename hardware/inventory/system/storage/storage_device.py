@@ -164,7 +164,7 @@ class StorageBackend(ABC):
 def with_reasons(device: StorageDeviceInfo, reasons: Mapping[str, str] | None = None) -> StorageDeviceInfo:
     """Return `device` with a reason for each field that is None: the given one or a default."""
     given = dict.fromkeys(_MEASURED, NOT_MEASURED) | dict(reasons or {}) | dict(device.reasons)
-    fields = (*_TOLD, *_MEASURED, *SMART_FIELDS)
+    fields = (*_REPORTED, *_MEASURED, *SMART_FIELDS)
     missing = {
         name: given.get(name, "the system doesn't report it") for name in fields if getattr(device, name) is None
     }
@@ -172,7 +172,7 @@ def with_reasons(device: StorageDeviceInfo, reasons: Mapping[str, str] | None = 
     return replace(device, reasons=missing | kept)
 
 
-_TOLD = ("model", "serial", "firmware", "device_type", "bus_type", "capacity_bytes", "filesystem")
+_REPORTED = ("model", "serial", "firmware", "device_type", "bus_type", "capacity_bytes", "filesystem")
 
 
 def without_user(path: str) -> str:

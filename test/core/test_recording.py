@@ -88,3 +88,7 @@ def test_a_recording_overwrites_nothing_else(tmp_path, capsys):
         assert "something else" in capsys.readouterr().err
     both = ["doctor", "--record", str(tmp_path / "new"), "--replay", str(computer("vm-virtio").folder)]
     assert open_door(main, both, program="hardware") == 4
+
+
+def test_a_program_that_is_not_installed_is_a_reason():
+    assert LiveMachine().run("no-such-program-here").reason == "no-such-program-here isn't installed"
