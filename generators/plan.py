@@ -18,7 +18,7 @@ from generators.suites.planned_suite import PlannedSuite as PlannedSuite
 from generators.suites.render import render, render_given
 from hardware.backends.factory import backend_class, resolve_target
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import ModelMissing, UsageError
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target

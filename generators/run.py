@@ -29,7 +29,7 @@ from generators.suites.suite_files import suite_environment as suite_environment
 from hardware.applied_fix import refuse_changes
 from hardware.cell import PRECISIONS, Cell
 from hardware.cell_selection import Shard, choose_cells
-from hardware.detect import HardwareInfo, targets
+from hardware.detection import HardwareInfo, targets
 from hardware.errors import OutputError, UsageError, echo
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import CheckLine, PlannedCell, RunLine, Subject

@@ -15,7 +15,7 @@ from generators.plan import PlannedSuite
 from generators.run import JobResult, plan_job
 from hardware.cell import Cell
 from hardware.cell_selection import Shard, choose_cells
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, UsageError, echo
 
 from .lock import levels_to_lock, update_expected

@@ -14,7 +14,7 @@ from generators.compatibility.rule_facts import facts_here
 from generators.compatibility.rules import load_rules, predict
 from generators.recipes.on_demand import recipe_for
 from generators.suites.planned_suite import PlannedSuite
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import BrokenInput, HwCompatError, ModelError, NothingMatched, OutputError
 from hardware.files import write_whole
 from hardware.safe_read import read_text

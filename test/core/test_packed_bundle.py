@@ -20,7 +20,7 @@ from generators.plan import PlannedSuite
 from generators.run import plan_job
 from generators.suites.bundle import bundle_files, packed, write_bundle
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput, OutputError, UsageError
 from hardware.evidence.record import Outcome
 from hardware.evidence.revisions import PREFIX, checker_versions, modified_parts

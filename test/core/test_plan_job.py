@@ -12,7 +12,7 @@ from generators import plan, run
 from generators.model_profile import profile_of
 from generators.plan import choose_targets
 from generators.run import plan_job, write_suites
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.errors import NothingMatched, UsageError
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target

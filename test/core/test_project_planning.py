@@ -12,7 +12,7 @@ from generators.options import Options
 from generators.plan import PlannedSuite
 from generators.project.project_plan import ProjectRun, plan_run
 from generators.project.project_reader import parse_project
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.errors import NothingMatched, UsageError
 
 TEXT = """\

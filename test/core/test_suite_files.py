@@ -20,7 +20,7 @@ from generators.suites.suite_files import (
     write_suite,
 )
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.errors import BrokenInput, ModelError, OutputError
 from hardware.target import Target
 from hardware.testing.suite_file import is_edited, read_suite

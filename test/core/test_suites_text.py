@@ -21,7 +21,7 @@ BAD = VerifiedSuite(path=Path("test_b.py"), compiles=True, problem="it has no ch
 
 @pytest.fixture(autouse=True)
 def recorded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardware.detect.LiveMachine", lambda: computer(XEON))
+    monkeypatch.setattr("hardware.detection.LiveMachine", lambda: computer(XEON))
 
 
 def printed(*words: str) -> str:
@@ -48,7 +48,7 @@ def test_cells_are_listed_and_explained_with_their_prediction_and_rules() -> Non
     assert text.startswith(f"{BERT}\n")
     assert found["Predicted"].strip() == "high (predicted)"
     assert found["Weights"].strip().startswith("tiny, 90,416 parameters, recipe of transformers")
-    assert found["Rule"].strip() == "torch_cpu.float32, see docs/ARCHITECTURE.md#predictions-for-the-cpu"
+    assert found["Rule"].strip() == "torch_cpu.float32, see docs/DECISIONS.md#predictions-for-the-cpu"
     text = printed("--model", "bert", "--device", "auto", "--explain")
     assert "Chosen" in text
     assert "Passed over" in text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import HwCompatError
 from hardware.inventory import vendors
 from hardware.inventory.vendors import _pci
@@ -153,7 +153,7 @@ def test_an_installed_package_brings_a_vendor(tmp_path: Path) -> None:
     )
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from hardware.inventory import vendors as accelerators\nfrom hardware.detect import detect\n"
+        "from hardware.inventory import vendors as accelerators\nfrom hardware.detection import detect\n"
         "print(accelerators.list_available_vendors()[-1], accelerators.accelerator_failures()['lost'])\n"
         "print([one.reason for one in detect().vendors if one.vendor == 'lost'])\n"
     )

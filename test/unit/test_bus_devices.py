@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from recorded_machines import FIXTURES, changed, machine
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.inventory.vendors._pci import bound_driver, pci_accelerators, pcie_generation
 from hardware.inventory_text import list_text
 from hardware.recording import INDEX, without_identity

@@ -17,7 +17,7 @@ from hardware import known_answer
 from hardware.__main__ import main
 from hardware.backends.factory import known_targets
 from hardware.command_line import open_door
-from hardware.detect import HardwareInfo, detect, probe, targets
+from hardware.detection import HardwareInfo, detect, probe, targets
 from hardware.errors import BackendUnavailable, UsageError
 from hardware.expected_targets import expected_targets
 from hardware.inventory.system.main_memory import cgroup_memory, read_memory
@@ -70,7 +70,7 @@ def test_the_inventory_knows_this_machine(here: HardwareInfo) -> None:
 
 def test_detection_imports_no_framework() -> None:
     code = (
-        "import sys\nfrom hardware.detect import detect, targets\ntargets(detect())\n"
+        "import sys\nfrom hardware.detection import detect, targets\ntargets(detect())\n"
         "print(sorted({'torch', 'transformers', 'openvino', 'numpy', 'pandas', 'jsonschema', 'duckdb'}"
         " & set(sys.modules)))"
     )
