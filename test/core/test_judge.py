@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from current_runs import (
-    CELL,
     CHECKS,
     DRIVER,
     HIGH,
@@ -17,13 +16,12 @@ from current_runs import (
     judged,
     later,
     line,
-    matrix,
     passed,
     run,
     says,
 )
 
-from generators.compatibility.judge import judge, required_checks
+from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Basis, Level
 from generators.models.catalog import installed_version
 from generators.models.recipe import DERIVED
@@ -227,47 +225,3 @@ def test_a_backend_from_outside_expires_with_its_package(monkeypatch):
     assert found["plug-in mychip"] == "1.0+abc"
     assert "plug-in other" not in found
     assert versions.expired_by("plug-in mychip") == ("mychip",)
-
-
-# The matrix
-
-
-def test_the_matrix_shows_what_was_measured_and_counts_what_is_measured_today():
-    def of(model: str, precision: str = "float32", **changes: object):
-        cell = replace(CELL, model=model, precision=precision)
-        where = {"cell_id": cell.id, "model": model, "precision": precision, "run_id": f"{model} {precision}"}
-        return run(f"{model} {precision}", cell_id=cell.id, **changes), where
-
-    bert, at_bert = of("bert")
-    old, at_old = of("albert", versions={**run().versions, "torch": "2.12.0"})
-    int4, at_int4 = of("electra", "int4")
-    fnet, at_half = of("nystromformer", "bfloat16")
-    cpu = {"cell_id": "nystromformer/fill-mask/cpu/bfloat16", "requested_target": "cpu", "actual_target": "cpu"}
-    fnet = replace(fnet, plan=(replace(fnet.plan[0], cell_id=cpu["cell_id"]),))
-    lines = [
-        *broken(**at_bert, error_message="no kernel"),
-        *passed(**at_old),
-        line("builds", FAILED, **at_int4),
-        line("builds", FAILED, **{**at_half, **cpu}),
-        line("builds", cell_id="no cell", run_id=bert.run_id),
-    ]
-    everything = evidence(bert, old, int4, fnet, lines=lines)
-    found = matrix(everything)
-    rows = {row.id: row.verdicts for row in found.rows}
-    assert says(rows["bert/fill-mask/float32"]["cuda"]) == (UNSUPPORTED, Basis.MEASURED)
-    assert says(rows["albert/fill-mask/float32"]["cuda"]) == OLD
-    assert says(rows["electra/fill-mask/int4"]["cuda"]) == (UNSUPPORTED, Basis.MEASURED)
-    counts = found.families["embedding"]["cuda"].counts
-    assert (counts.supported, counts.measured) == (0, 1)
-    # The rest is assumed or predicted.
-    roberta = rows["roberta/fill-mask/float32"]
-    assert says(roberta["cpu"]) == (Level.HIGH, Basis.PREDICTED)
-    assert says(roberta["cuda"]) == (Level.HIGH, Basis.ASSUMED)
-    assert says(roberta["qnn"]) == (Level.MEDIUM, Basis.PREDICTED)
-    assert roberta["tpu"].level is UNKNOWN
-    others = [one for id_, row in rows.items() if id_.startswith("roberta") for one in row.values()]
-    assert Basis.MEASURED not in {one.basis for one in others}
-    half = rows["nystromformer/fill-mask/bfloat16"]["cuda"]
-    assert says(half) == (UNSUPPORTED, Basis.PREDICTED)
-    assert "code.padding_heard_widely" in half.rule_ids
-    assert "no cell" not in {verdict.cell for verdict in judge(read_latest(everything), inventory())}

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from current_runs import CELL, evidence, line, matrix, run
+from current_runs import CELL, OLD, evidence, inventory, line, matrix, passed, run, says
 from front_doors import reporter
 
+from generators.compatibility.judge import judge
+from generators.compatibility.verdict import Basis, Level
 from hardware.command_line import open_door
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome
 from run_test_generation import main
+
+FAILED, UNKNOWN, UNSUPPORTED = Outcome.FAILED, Level.UNKNOWN, Level.UNSUPPORTED
 
 
 @pytest.fixture
@@ -46,12 +52,52 @@ def test_one_view_can_be_shown_alone_and_both_commands_make_the_same_page(ask, c
     assert 'id="components"' in whole
 
 
-def test_a_matrix_of_another_precision_counts_its_own_cells():
-    int4 = "bert/fill-mask/cuda/int4"
-    lines = [line("builds", Outcome.FAILED, cell_id=int4, precision="int4", run_id="r2")]
-    found = evidence(run(), run("r2", cell_id=int4), lines=lines)
-    counts = matrix(found, precision="int4").families["embedding"][str(CELL.target)].counts
+def broken(**changes: object):
+    """A failure of one check, and passes of the others."""
+    return [line("builds", FAILED, **changes), *passed(**changes)[1:]]
+
+
+def test_the_matrix_shows_what_was_measured_and_counts_what_is_measured_today():
+    def of(model: str, precision: str = "float32", **changes: object):
+        cell = replace(CELL, model=model, precision=precision)
+        where = {"cell_id": cell.id, "model": model, "precision": precision, "run_id": f"{model} {precision}"}
+        return run(f"{model} {precision}", cell_id=cell.id, **changes), where
+
+    bert, at_bert = of("bert")
+    old, at_old = of("albert", versions={**run().versions, "torch": "2.12.0"})
+    int4, at_int4 = of("electra", "int4")
+    fnet, at_half = of("nystromformer", "bfloat16")
+    cpu = {"cell_id": "nystromformer/fill-mask/cpu/bfloat16", "requested_target": "cpu", "actual_target": "cpu"}
+    fnet = replace(fnet, plan=(replace(fnet.plan[0], cell_id=cpu["cell_id"]),))
+    lines = [
+        *broken(**at_bert, error_message="no kernel"),
+        *passed(**at_old),
+        line("builds", FAILED, **at_int4),
+        line("builds", FAILED, **{**at_half, **cpu}),
+        line("builds", cell_id="no cell", run_id=bert.run_id),
+    ]
+    everything = evidence(bert, old, int4, fnet, lines=lines)
+    found = matrix(everything)
+    rows = {row.id: row.verdicts for row in found.rows}
+    assert says(rows["bert/fill-mask/float32"]["cuda"]) == (UNSUPPORTED, Basis.MEASURED)
+    assert says(rows["albert/fill-mask/float32"]["cuda"]) == OLD
+    assert says(rows["electra/fill-mask/int4"]["cuda"]) == (UNSUPPORTED, Basis.MEASURED)
+    counts = found.families["embedding"]["cuda"].counts
     assert (counts.supported, counts.measured) == (0, 1)
+    # The rest is assumed or predicted.
+    roberta = rows["roberta/fill-mask/float32"]
+    assert says(roberta["cpu"]) == (Level.HIGH, Basis.PREDICTED)
+    assert says(roberta["cuda"]) == (Level.HIGH, Basis.ASSUMED)
+    assert says(roberta["qnn"]) == (Level.MEDIUM, Basis.PREDICTED)
+    assert roberta["tpu"].level is UNKNOWN
+    others = [one for id_, row in rows.items() if id_.startswith("roberta") for one in row.values()]
+    assert Basis.MEASURED not in {one.basis for one in others}
+    half = rows["nystromformer/fill-mask/bfloat16"]["cuda"]
+    assert says(half) == (UNSUPPORTED, Basis.PREDICTED)
+    assert "code.padding_heard_widely" in half.rule_ids
+    in_int4 = matrix(everything, precision="int4").families["embedding"]["cuda"].counts
+    assert (in_int4.supported, in_int4.measured) == (0, 1)
+    assert "no cell" not in {verdict.cell for verdict in judge(read_latest(everything), inventory())}
 
 
 def test_the_command_fails_only_on_the_requested_changes(ask):
