@@ -42,7 +42,7 @@ def list_command(format_: str, output: Path | None, replay: Path | None, smart: 
       python -m hardware list
       python -m hardware list --format json --output lab1.json
     """
-    from .detect import detect
+    from .detection import detect
     from .recording import ReplayedMachine
 
     deliver(list_text(detect(ReplayedMachine(replay) if replay else None, smart=smart), format_), output)

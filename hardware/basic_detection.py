@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from .command_line import note
-from .detect import HardwareInfo, detect
+from .detection import HardwareInfo, detect
 from .inventory.system.main_memory import MemoryInfo
 from .inventory.system.processor import CPUInfo
 from .inventory.vendors.vendor import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts

@@ -74,7 +74,7 @@ def doctor_command(
     A recording holds what detection read, without serial numbers, names and secrets.
     Exit codes: 0 all that is expected works, 1 something that is present can't be used.
     """
-    from .detect import detect, probe_apart, targets
+    from .detection import detect, probe_apart, targets
     from .doctor.hardware_diagnosis import DeviceHealth, diagnose_machine, diagnosis_text, with_probes
     from .doctor.hardware_remedies import kinds_of
     from .machine import LiveMachine

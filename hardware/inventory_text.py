@@ -14,7 +14,7 @@ from .plain_text import json_text, markdown, printable, size_text, wrapped
 from .software import library_wheels
 
 if TYPE_CHECKING:
-    from .detect import HardwareInfo
+    from .detection import HardwareInfo
     from .expected_targets import TargetStatus
     from .inventory.system.main_memory import MemoryInfo
     from .inventory.system.processor_info import CPUInfo
@@ -37,7 +37,7 @@ def list_text(inventory: HardwareInfo, format: str = "table") -> str:
 
     Raise `UsageError` for another format.
     """
-    from .detect import targets
+    from .detection import targets
 
     if format not in _FORMATS:
         raise UsageError(

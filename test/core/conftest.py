@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _no_container_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardware.detect.read_container_engines", lambda machine: ())
+    monkeypatch.setattr("hardware.detection.read_container_engines", lambda machine: ())

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from recorded_machines import machine
 
 from hardware.__main__ import main
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.errors import UsageError
 from hardware.files import cache_folder
 from hardware.software import TorchBuild

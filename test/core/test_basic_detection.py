@@ -11,7 +11,7 @@ import pytest
 from hardware import basic_detection, recording
 from hardware.basic_detection import detect_somehow
 from hardware.command_line import open_door
-from hardware.detect import targets
+from hardware.detection import targets
 from hardware.process import Ended
 from run_test_generation import main
 

@@ -18,7 +18,7 @@ from hardware import known_answer, recording
 from hardware.__main__ import main
 from hardware.backends.factory import known_targets
 from hardware.command_line import open_door
-from hardware.detect import HardwareInfo, detect, probe, targets
+from hardware.detection import HardwareInfo, detect, probe, targets
 from hardware.errors import BackendUnavailable, UsageError
 from hardware.expected_targets import expected_targets
 from hardware.inventory.vendors._pci import PciDevice

@@ -13,7 +13,7 @@ from recorded_machines import FIXTURES
 
 from hardware.__main__ import main
 from hardware.backends.factory import backend_class, built_in_targets
-from hardware.detect import HardwareInfo, ProbeResult, targets
+from hardware.detection import HardwareInfo, ProbeResult, targets
 from hardware.doctor import hardware_diagnosis as module
 from hardware.doctor.hardware_diagnosis import (
     DeviceHealth,

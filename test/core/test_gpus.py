@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from recorded_machines import Counted, machine
 
-from hardware.detect import detect, targets
+from hardware.detection import detect, targets
 from hardware.errors import UsageError
 from hardware.inventory.vendors import _levelzero
 from hardware.inventory.vendors._kernel_drivers import driver_version

@@ -14,7 +14,7 @@ from recorded_machines import computer, machine
 
 from hardware import inventory_diff as module
 from hardware.__main__ import main
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.versions import RELEASE, expired_by, library_versions, machine_versions, versions_of
 from hardware.inventory_diff import compare_inventories, comparison_text

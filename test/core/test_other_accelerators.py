@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_machines import Counted, changed, machine
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.inventory.vendors import _pci
 from hardware.inventory.vendors._lazy_library import Packages

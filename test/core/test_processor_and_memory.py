@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from recorded_machines import computer
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BackendUnavailable
 from hardware.inventory.system import main_memory
 from hardware.inventory.system.main_memory import MemoryInfo, free_bytes, group_folders, read_memory

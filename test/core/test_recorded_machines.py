@@ -14,7 +14,7 @@ import pytest
 from recorded_machines import FIXTURES, changed, machine
 
 from hardware import recording
-from hardware.detect import detect, targets
+from hardware.detection import detect, targets
 from hardware.errors import UsageError
 from hardware.inventory.system.storage import StorageDeviceInfo
 from hardware.inventory.vendors import registered_vendors

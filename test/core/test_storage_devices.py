@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from recorded_machines import FIXTURES, XEON, computer, disks
 
 from hardware.__main__ import main
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.inventory.system.storage import StorageDeviceInfo, get_storage_backend, local, read_storage
 from hardware.inventory.system.storage._disk_health import from_smartctl, health_without_root, link_limit, read_smart

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import HwCompatError
 from hardware.inventory import vendors
 from hardware.testing.contract.machines import EmptyMachine

@@ -23,7 +23,7 @@ sys.path.insert(0, sys.argv[1])
 from hardware.inventory import vendors
 vendors.ACCELERATOR_BACKENDS
 after_vendors = set(sys.modules)
-from hardware.detect import detect, targets
+from hardware.detection import detect, targets
 inventory = detect()
 targets(inventory)
 print(json.dumps([sorted(after_vendors), sorted(sys.modules), vendors.list_available_vendors(),

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from hardware.__main__ import main
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.machine import COMMAND_LIMIT_S, Library, LiveMachine, SourceReading
 from hardware.recording import INDEX, MachineRecorder, ReplayedMachine
 

@@ -41,7 +41,7 @@ print(json.dumps(dict(temperatures=sorted(set(temperatures)), devices=devices, m
 DETECT = """
 import json
 from dataclasses import asdict
-from hardware.detect import detect, targets
+from hardware.detection import detect, targets
 found = detect()
 print(json.dumps([found.to_dict(), {one.target: asdict(one) for one in targets(found)}]))
 """
