@@ -108,6 +108,8 @@ def test_amd_is_distinguished_from_nvidia_by_the_build_of_torch(machine):
     assert not status(inventory, "cuda").expected
     assert "built for rocm" in status(inventory, "cuda").reason
     assert not status(machine(CUDA, H200, on_bus=(amd,)), "rocm").expected
+    for other in (replace(H200, vendor="AMD"), replace(H200, device_type="npu")):
+        assert not status(machine(CUDA, other), "cuda").expected, other
 
 
 def test_other_targets_need_their_package_or_system(machine, server):
