@@ -78,7 +78,7 @@ def mesh_subject(name: str, precision: str = "float32") -> MeshSubject:
     question = {"name": name, "precision": precision}
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     try:
-        found = ask(f"{__package__}.models", question, limit_s=_LONGEST_S, environment=offline)
+        found = ask(__name__, question, limit_s=_LONGEST_S, environment=offline)
     except NoAnswer as error:
         raise ModelError("nothing is known of the model", why=str(error)) from error
     real = found.pop("real")

@@ -258,7 +258,7 @@ class _Child:
 def _command(checkout: Path) -> list[str]:
     settings = checkout / "pyproject.toml"
     where = ["-c", str(settings if settings.is_file() else os.devnull), "--rootdir", str(checkout)]
-    words = ["-m", "pytest", "-p", f"{__package__}.plugin", "-p", "no:cacheprovider"]
+    words = ["-m", "pytest", "-p", f"{__package__}.upstream_plugin", "-p", "no:cacheprovider"]
     return [sys.executable, *words, *where]
 
 
