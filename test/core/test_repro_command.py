@@ -9,10 +9,11 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from judged_cells import line
 
 from hardware.cell import Cell
 from hardware.errors import OutputError, UsageError
-from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.record import Outcome, RunLine
 from hwcompat.plugins.triage import repro_command
 from hwcompat.plugins.triage.repro.captured_failure import CapturedFailure, Does, FailedStep, Shape, Way
 from hwcompat.plugins.triage.repro.failure_recorder import FailureRecorder, TriedStep
@@ -26,24 +27,6 @@ CELL = Cell.parse("bert/fill-mask/cpu/float32")
 STEP = FailedStep(way=Way.TORCH, does=Does.FORWARD, device="cpu")
 
 
-def line(check: str, outcome: Outcome, *, run: str = "a", at: str = "2026-01-01T00:00:00+00:00") -> CheckLine:
-    return CheckLine(
-        run_id=run,
-        cell_id=CELL.id,
-        check_name=check,
-        outcome=outcome,
-        subject="tiny",
-        requested_target="cpu",
-        actual_target="cpu",
-        precision="float32",
-        model="bert",
-        task="fill-mask",
-        suite_hash="x",
-        started_at=at,
-        duration_s=1.0,
-    )
-
-
 def request(*arguments: str) -> Request:
     found: list[Request] = []
     command = click.command()(with_options(lambda **options: found.append(Request(**options))))
@@ -54,10 +37,10 @@ def request(*arguments: str) -> Request:
 def test_the_latest_run_decides_and_the_most_telling_check_goes_first() -> None:
     later = "2026-01-02T00:00:00+00:00"
     lines = [
-        line("backward", Outcome.FAILED),
-        line("runs_natively", Outcome.FAILED, run="b", at=later),
-        line("matches_reference", Outcome.CRASHED, run="b", at=later),
-        line("honours_mask", Outcome.SKIPPED, run="b", at=later),
+        line("backward", Outcome.FAILED, started_at="2026-01-01T00:00:00+00:00"),
+        line("runs_natively", Outcome.FAILED, run_id="b", started_at=later),
+        line("matches_reference", Outcome.CRASHED, run_id="b", started_at=later),
+        line("honours_mask", Outcome.SKIPPED, run_id="b", started_at=later),
     ]
     assert failing_checks(lines) == ("matches_reference", "runs_natively")
     assert failing_checks([]) == ()
