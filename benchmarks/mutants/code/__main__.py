@@ -109,7 +109,9 @@ def again(results: Path, drawn: int) -> int:
     try:
         rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
         seen = {
-            one["mutant"]: one["by"] for one in rows if one["by"].startswith(("test/core/", "test/unit/")) and one["status"] in KILLED
+            one["mutant"]: one["by"]
+            for one in rows
+            if one["by"].startswith(("test/core/", "test/unit/")) and one["status"] in KILLED
         }
     except (ValueError, KeyError, TypeError) as error:
         raise BrokenInput(f"{echo(results.name)} isn't what `run` writes", why=reason_of(error)) from error
