@@ -1,4 +1,4 @@
-"""`--place`: models onto the devices of this machine, or of several by their inventories."""
+"""`--place`: place models on the devices of this machine, or of several by their inventories."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WITH_TOKENS = ("embedding", "text_generation")
 
 
 def report_placement(asked: Options) -> int:
-    """Print where each model goes; returns 1 where one has no place. Raises `UsageError`."""
+    """Print where each model goes; return 1 if one has no device. Raises `UsageError`."""
     if asked.format_ not in ("table", "text", "json"):
         raise UsageError("--place gives a table or json", fix="Leave --format out.")
     machines = machines_of(inventory_here(), asked.inventory)
@@ -125,10 +125,10 @@ def workload_of(
     measured: Mapping[str, Verdict],
     lines: Sequence[CheckLine],
 ) -> Workload:
-    """One model as a workload. `measured` are verdicts by cell id, `lines` the checks that count now.
+    """Return one model as a workload. `measured` are verdicts by cell id, `lines` the latest results.
 
-    Its memory is an estimate. A time is measured where evidence has one of the same weights, else reckoned from what
-    the device can do at best; of tiny models nothing is taken, since their times say nothing of real ones.
+    Its memory is an estimate. Its duration is measured if evidence has one with the same weights, else computed from
+    the limits of the device; durations of tiny models aren't used.
     """
     answer: MemoryAnswer | None = None
     try:
@@ -177,7 +177,8 @@ def _forbids(verdict: Verdict) -> str:
 
 
 def _doubts(verdict: Verdict) -> str:
-    """Why it isn't known whether a model works there; what is assumed of a whole family is no knowledge of it."""
+    """Return why it is unknown whether a model works there; an assumption for a whole family isn't knowledge of
+    it."""
     if verdict.level is Level.UNKNOWN:
         return "no rule and no evidence says that it works there"
     if verdict.basis in (Basis.ASSUMED, Basis.EXPIRED):
@@ -196,7 +197,7 @@ def _seconds(
     *,
     here: bool,
 ) -> Figure:
-    """How long one forward pass takes."""
+    """Return the duration of one forward pass."""
     own = [
         line
         for line in lines
@@ -216,10 +217,10 @@ def _seconds(
 
 
 def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: str) -> Figure:
-    """The least that one pass can take, by what the device can do at most: its operations at the rate of its
-    products, or its weights read once at the bandwidth of its memory, whichever is longer (the roofline model:
-    Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785). Of text alone: of others the
-    number of operations isn't told by their parameters."""
+    """Return the least duration of a pass by the limits of the device: its operations at the rate of its products, or
+    its weights read once at the bandwidth of its memory, whichever is longer (the roofline model: Williams, Waterman
+    and Patterson 2009, https://doi.org/10.1145/1498765.1498785). For text models only: of others the number of
+    operations doesn't follow from the parameters."""
     request = estimate.request
     rate, bandwidth = device.tflops.get(request.precision, Figure()), device.bandwidth_gbps
     if family not in _WITH_TOKENS:

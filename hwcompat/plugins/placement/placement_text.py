@@ -1,4 +1,4 @@
-"""Devices, the choice among them and placements, as text for a terminal and as plain JSON values."""
+"""Devices, choices and placements, as text for a terminal and as plain JSON values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SHOWN = ("float32", "bfloat16", "float16", "int8")
 
 
 def device_dict(device: Device) -> dict[str, Any]:
-    """A device as plain JSON values; every figure is value, source and reason."""
+    """Return a device as plain JSON values; every figure is value, source and reason."""
     return asdict(device)
 
 
 def choice_dict(found: OptimalDevice) -> dict[str, Any]:
-    """What was chosen, as plain JSON values; `device` is null where nothing fits."""
+    """Return a choice as plain JSON values; `device` is null if nothing fits."""
     return {
         "device": found.device_string or None,
         "vendor": str(found.vendor) if found.vendor else None,
@@ -32,8 +32,8 @@ def choice_dict(found: OptimalDevice) -> dict[str, Any]:
 
 
 def capabilities_text(devices: Sequence[Device]) -> str:
-    """A table of memory, TFLOPS by precision and bandwidth, and below it where each figure is from, or why there is
-    none."""
+    """Return a table of memory, TFLOPS by precision and bandwidth, and below it the source of each figure, or why it
+    is missing."""
     rows, told = [], []
     for device in devices:
         sizes = {"memory": device.memory_total, "free": device.memory_free}
@@ -56,7 +56,7 @@ def _rate(figure: Figure, unit: str = "") -> str:
 
 
 def choice_text(found: OptimalDevice) -> str:
-    """The answer first, then each other device with its reason."""
+    """Return the answer first, then each other device with its reason."""
     if found.device is None:
         lines = folded("", f"None: {found.why}.", indent=2)
     else:
@@ -67,7 +67,7 @@ def choice_text(found: OptimalDevice) -> str:
 
 
 def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: float) -> str:
-    """Two tables, what has no place with the reasons, and the figures; it ends in a newline."""
+    """Return two tables, workloads without a device with the reasons, and totals; ends in a newline."""
     names = {device.name: device.device_name for device in devices}
     lines: list[str] = []
     if found.assignments:

@@ -1,4 +1,4 @@
-"""What the resource pool of this process met, in the words of findings."""
+"""Incidents of this process's resource pool as findings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from reports.finding import Severity
 
 
 def pool_problems() -> list[SimpleNamespace]:
-    """What was met so far, and how full devices are now, as `add_error` takes it; nothing where nobody asked the pool
-    for anything.
+    """Return the incidents so far, and how full devices are now, as arguments of `add_error`; empty if the pool
+    wasn't used.
 
-    Low-memory mode is a remark, memory pressure as bad as its error type, a failed load what its error shows.
+    Low-memory mode is a remark, memory pressure as severe as its error type, a failed load as its error.
     """
     if "hwcompat.plugins.placement.pool.pool" not in sys.modules:
         return []
@@ -40,7 +40,7 @@ def pool_problems() -> list[SimpleNamespace]:
 
 
 def check_pool() -> None:
-    """A pool of its own loads once, finds again, and lets go; and it knows how much the host may hold.
+    """Check that a pool loads once, finds again, releases, and knows the memory of the host.
 
     Raises `HwCompatError` if it doesn't.
     """
