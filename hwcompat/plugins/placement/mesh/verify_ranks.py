@@ -1,4 +1,5 @@
-"""Holds what the ranks wrote against one device: outputs, gradients, what each held, whom each was heard by."""
+"""Compare what the ranks wrote with one device: outputs, gradients, held parameters, effect of damage,
+communication."""
 
 from __future__ import annotations
 
@@ -36,14 +37,14 @@ from .mesh_case import (
 from .mesh_model import side_of
 
 HEARD_BY = 50
-"""How many times the tolerance a damaged rank must move its share of the outputs by."""
+"""How many times the tolerance the damage of a rank must change its share of the outputs by."""
 
 Arrays = Mapping[str, Array]
 Facts = Mapping[str, Any]
 
 
 def judge(job: MeshJob, number: int, folder: Path) -> CaseResult:
-    """All checks of one case, from what its ranks left. Raises `OSError` where one of them left nothing."""
+    """Return all checks of one case from what its ranks wrote. Raises `OSError` if one of them wrote nothing."""
     case = job.cases[number]
     ranks: list[Facts] = [kept(folder / RESULT_FILE.format(one, number)) for one in range(case.split.size)]
     whole: Facts = kept(folder / WHOLE_FILE.format(case.model))
@@ -78,7 +79,7 @@ def _worst(name: str, found: Sequence[tuple[int, Comparison]], limit: float) -> 
 def _outputs(
     name: str, case: MeshCase, ranks: Sequence[Facts], want: Arrays, masks: Arrays, limit: float
 ) -> MeshCheck:
-    """Every rank of the last stage, since each has the outputs of all copies."""
+    """Check every rank of the last stage, since each has the outputs of all copies."""
     try:
         each = [
             (rank, compare(ranks[rank]["out"], want, masks=masks, required=tuple(want))) for rank in _last_stage(case)
@@ -91,7 +92,8 @@ def _outputs(
 def _gradients(
     case: MeshCase, ranks: Sequence[Facts], want: Arrays, tied: Mapping[str, str], limit: float
 ) -> MeshCheck:
-    """The stages' gradients together, for every place beside the pipeline; of what two stages hold, their sum."""
+    """Check the gradients of all stages together, for every coordinate beside the pipeline; of what two stages hold,
+    their sum."""
     size = case.split.data * case.split.tensor
     found = []
     try:
@@ -116,7 +118,7 @@ def _gradients(
 
 
 def _farthest(got: Arrays, want: Arrays) -> str:
-    """The parameter whose gradient is farthest off."""
+    """Return the parameter whose gradient has the largest error."""
     return f"the gradient of {max(want, key=lambda name: float(np.abs(got[name] - want[name]).max(initial=0.0)))}"
 
 
@@ -124,7 +126,7 @@ def _farthest(got: Arrays, want: Arrays) -> str:
 
 
 def expected_parts(case: MeshCase, rank: int, whole: Facts) -> dict[str, tuple[int, ...]]:
-    """The shape of each parameter that a rank must hold, by name, from what is known of the whole model alone."""
+    """Return the shape of each parameter that a rank must hold, by name, from facts of the whole model alone."""
     size = case.split.data * case.split.tensor
     stage = rank // size
     names = {**{name: name for name in whole["shapes"]}, **whole["tied"]}
@@ -169,12 +171,12 @@ def _shape(shape: Sequence[int] | None) -> str:
     return "nothing" if shape is None else "x".join(map(str, shape)) or "a number"
 
 
-# Whom a rank is heard by
+# Effect of damage
 
 
 def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) -> MeshCheck:
-    """Damage to one rank must move the outputs of its copy's share of the batch on every rank that has outputs, and
-    leave those of other copies as they were."""
+    """Check that damage to one rank changes the outputs of its copy's share of the batch on every rank that has
+    outputs, and leaves those of other copies unchanged."""
     wrong: list[str] = []
     least = math.inf
     copies = case.split.data
@@ -185,7 +187,7 @@ def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) 
             for share in range(copies):
                 moved = _moved(before, after, masks, share, copies)
                 if share == copy:
-                    # Whoever has outputs of another part of a layer hears of this one in the sums alone.
+                    # A rank with outputs of another part of a layer depends on this one only through the sums.
                     least = min(least, moved)
                     if not moved > HEARD_BY * limit:
                         wrong.append(f"rank {listener} doesn't hear rank {rank}: its outputs move by {moved:.1e}")
@@ -197,7 +199,8 @@ def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) 
 
 
 def _moved(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int) -> float:
-    """How far the outputs of one share of the batch moved, relative to their scale; infinite where they are gone."""
+    """Return how far the outputs of one share of the batch changed, relative to their scale; infinite if they are
+    missing."""
 
     def part(one: Array) -> Array:
         size = one.shape[0] // copies
@@ -213,11 +216,12 @@ def _moved(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int
         return 0.0
 
 
-# What a rank said
+# Communication
 
 
 def _talked(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
-    """A forward pass has collectives along `tensor` and passes on along `pipeline`; copies meet in the backward."""
+    """Check that a forward pass has collectives along `tensor` and sends along `pipeline`; copies communicate in the
+    backward."""
     needed = {"tensor": "forward", "pipeline": "forward"} | ({"data": "backward"} if case.gradients else {})
     silent = [
         f"rank {rank} says nothing along {axis} in its {pass_} pass"
