@@ -1,4 +1,4 @@
-"""What evidence tells of how a cell was run, so that it can be planned and run again as it was."""
+"""Read from evidence how a cell was run, so that it can be planned and run again in the same way."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell
 
 
 def as_run_before(cell: Cell, evidence: Evidence | None, asked: str = "") -> ExpiredCell:
-    """The cell with the runs that planned it, the newest first, and the lines that they left of it; with `asked`
-    those of that cell, whose model it is."""
+    """Return the cell with the runs that planned it, the newest first, and its lines; with `asked` those of that
+    cell, whose model it is."""
     known = asked or cell.id
     lines = [line for line in evidence.checks if line.cell_id == known] if evidence else []
     runs = [run for run in evidence.runs if any(one.cell_id == known for one in run.plan)] if evidence else []

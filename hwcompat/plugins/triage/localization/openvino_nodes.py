@@ -1,4 +1,4 @@
-"""An OpenVINO graph with the values of all its nodes, as one graph and as nodes that are apart from each other."""
+"""An OpenVINO graph with the values of all its nodes, as one graph and with each node separate."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ class OpenVINORuns(GraphRuns):
 
 
 def module_of(name: str) -> str:
-    """The module that the converter names a node after: `__module.model.encoder/aten::add/Add` is of `encoder`."""
+    """Return the module that the converter names a node after: `__module.model.encoder/aten::add/Add` is of
+    `encoder`."""
     head = name.partition("/")[0]
     return head.removeprefix("__module.").removeprefix("model.") if head.startswith("__module.") else ""
 
@@ -108,7 +109,7 @@ def _tensor(port: Any) -> str:
 
 
 def _taken_by(result: Any) -> str:
-    """The tensor that an output of the model takes."""
+    """Return the tensor that an output of the model reads."""
     return _tensor(result.get_node().input(0).get_source_output())
 
 

@@ -1,8 +1,8 @@
-"""Compares a torch module with its float64 reference, module by module, so that each is judged by itself.
+"""Compare a torch module with its float64 reference, module by module, so that each is judged by itself.
 
-The reference runs once, and what every module was given and gave is kept. On the target each module is then given
-what the reference's was, and what it gives is compared and replaced by what the reference's gave: an error doesn't
-reach the next module, and what a module computes between its parts counts as its own.
+The reference runs once, and the inputs and outputs of every module are kept. On the target each module then gets the
+reference's inputs, and its outputs are compared and replaced by the reference's: an error doesn't reach the next
+module, and what a module computes between its parts counts as its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REFERENCE = "the same modules on the CPU in float64"
 _DEEPEST = 8
 
 Key = tuple[str, int]
-"""A module's name and which of its calls."""
+"""A module's name and the number of its call."""
 Tensors = dict[str, "torch.Tensor"]
 Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
 
@@ -48,15 +48,15 @@ def localize_modules(
     control: Callable[[], TorchRunnable] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Localization:
-    """The first module of `runnable` that gives other values than its reference where it is given the same.
+    """Return the first module of `runnable` that gives other values than its reference with the same inputs.
 
     `reference_model` is the same model as `as_reference` makes it; `control` loads it on the CPU in the same
-    precision, and is asked only where a place was found: what is as far off there is precision. Hooks see modules
+    precision, and is called only if a place was found: an error that the CPU has too is precision. Hooks see modules
     alone: functions between them belong to the module that calls them. Raises `ReferenceNotFinite`.
     """
     calls, want = _recorded(reference_model, inputs)
     how: dict[str, Any] = {"tolerance": tolerance, "padding": (), "finite": False}
-    # A device may break: then this pass says where.
+    # A device may break: then this pass reports where.
     _compared(runnable, {}, inputs, corrected=False, progress=progress, **how)
     found = Localization(
         cell=cell,
@@ -67,7 +67,7 @@ def localize_modules(
         outputs_error=outputs_error(runnable(**inputs), want, masks_of(masked_by or {}, inputs), tuple(want)),
     )
     how["finite"] = not found.is_whole
-    for padding in (padding_of(inputs), ()):  # where padding is what is wrong, it is looked at as well
+    for padding in (padding_of(inputs), ()):  # if padding is what is wrong, it is compared as well
         how["padding"] = padding
         ordinary = _compared(runnable, calls, inputs, corrected=False, **how)
         corrected = _compared(runnable, calls, inputs, corrected=True, **how)
@@ -105,14 +105,15 @@ def localize_modules(
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleStep:
-    """One comparison, in the order of the run: what a module handed to its `part`, or gave, where that is None."""
+    """One comparison, in the order of the run: the input of a module's `part`, or the module's output if that is
+    None."""
 
     place: ErrorPlace
     part: str | None
 
     @property
     def key(self) -> Key:
-        """The call that it is of."""
+        """The call that it belongs to."""
         return self.place.name, self.place.call
 
     @property
@@ -127,19 +128,19 @@ class ModuleStep:
 
 @dataclass(kw_only=True)
 class ModulePass:
-    """What a pass showed: its comparisons, and the calls that could not be compared."""
+    """The results of a pass: its comparisons, and the calls that could not be compared."""
 
     steps: list[ModuleStep] = field(default_factory=list)
     left_out: set[Key] = field(default_factory=set)
 
     @property
     def gave(self) -> list[ModuleStep]:
-        """What modules gave, as far as it was compared."""
+        """Return the compared outputs of modules."""
         return [step for step in self.steps if step.part is None and step.place.error is not None]
 
 
 def _places(ordinary: Sequence[ModuleStep], corrected: Sequence[ModuleStep]) -> Callable[[ModuleStep], ErrorPlace]:
-    """Gives a step's place with its errors in both passes, and that of what its call was handed."""
+    """Return a function from a step to its place, with its errors in both passes and that of its call's input."""
     errors, own = ({step.id: step.place.error for step in reversed(steps)} for steps in (ordinary, corrected))
     handed: dict[Key, float] = {}
     pending: dict[str, float] = {}
@@ -158,7 +159,7 @@ def _places(ordinary: Sequence[ModuleStep], corrected: Sequence[ModuleStep]) -> 
 
 
 def _notes(found: Localization, gave: Sequence[ModuleStep]) -> tuple[str, ...]:
-    """What has to be said of watching itself: hooks switch torch's fused paths off."""
+    """Return notes on the effect of hooks, which switch torch's fused paths off."""
     outputs = [step.place.error or 0.0 for step in gave if not step.place.name]
     watched = max(outputs, default=0.0)
     if outputs and found.is_whole is not (watched <= found.tolerance) and math.isfinite(watched):
@@ -174,7 +175,7 @@ def _notes(found: Localization, gave: Sequence[ModuleStep]) -> tuple[str, ...]:
 
 @dataclass(kw_only=True)
 class ModuleCall:
-    """What one call of a module was given and gave in the reference: tensors by name."""
+    """Inputs and outputs of one call of a module in the reference: tensors by name."""
 
     given: Tensors
     gave: Tensors = field(default_factory=dict)
@@ -183,7 +184,7 @@ class ModuleCall:
 
 
 def _recorded(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[dict[Key, ModuleCall], dict[str, Array]]:
-    """What every module of a reference (float64, CPU) was given and gave, and the model's outputs."""
+    """Return the inputs and outputs of every module of a reference (float64, CPU), and the model's outputs."""
     calls: dict[Key, ModuleCall] = {}
     versions: dict[Key, list[tuple[Any, int]]] = {}
 
@@ -212,8 +213,8 @@ def _compared(
     progress: Callable[[str], None] = lambda _: None,
     **how: Any,
 ) -> ModulePass:
-    """Compare a pass with what was recorded, as `error_of` does with `how`; with `corrected` every module is given
-    the reference's values."""
+    """Compare a pass with the recorded one, as `error_of` does with `how`; with `corrected` every module gets the
+    reference's values."""
     import torch
 
     found = ModulePass()
@@ -234,7 +235,9 @@ def _compared(
         given = _tensors_in(arguments)
         call = calls.get(key)
         if call is None or any(given[n].shape != one.shape for n, one in call.given.items() if n in given):
-            found.left_out.add(key)  # both sides go other ways here, as through experts one by one and all at once
+            found.left_out.add(
+                key
+            )  # both sides branch differently here, as through experts one by one and all at once
             return None
         if owner is not None:
             hold(owner, given, call.given, call, key[0])
@@ -277,9 +280,9 @@ def _watched(
     enter: Callable[[Key, Key | None, Mapping[str, Any]], Any],
     leave: Callable[[Key, Any], Any],
 ) -> Iterator[None]:
-    """Have `enter` told of every call of a module: its key, that of the call around it, and its arguments by name.
+    """Call `enter` for every call of a module: its key, that of the call around it, and its arguments by name.
 
-    `leave` is told of what it gave. What they return takes the place of arguments and results; None leaves them.
+    `leave` gets its outputs. What they return replaces arguments and results; None leaves them.
     """
     names = {id(module): name for name, module in model.named_modules()}
     counts: Counter[str] = Counter()
@@ -312,18 +315,18 @@ def _watched(
             handle.remove()
 
 
-# Tensors inside what modules take and give: tuples, lists and mappings, however deep
+# Tensors in the inputs and outputs of modules: tuples, lists and mappings, however deep
 
 
 def _tensors_in(values: Mapping[str, Any]) -> Tensors:
-    """The tensors by the path to each: `hidden_states`, `output.0`, `output.last_hidden_state`."""
+    """Yield the tensors by the path to each: `hidden_states`, `output.0`, `output.last_hidden_state`."""
     found: Tensors = {}
     _changed(values, "", lambda name, one: found.setdefault(name, one))
     return found
 
 
 def _changed(value: Any, name: str, change: Change, depth: int = 0) -> Any:
-    """`value` with every tensor in it as `change` gives it, from its path and itself."""
+    """Return `value` with every tensor in it replaced by `change`, from its path and itself."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -342,7 +345,8 @@ def _changed(value: Any, name: str, change: Change, depth: int = 0) -> Any:
 
 
 def _from(wanted: Mapping[str, torch.Tensor]) -> Change:
-    """The reference's tensor of the same name and shape, on the device and in the dtype of what it stands for."""
+    """Return a function that gives the reference's tensor of the same name and shape, on the device and in the dtype
+    of the one that it replaces."""
     import torch
 
     def change(name: str, one: torch.Tensor) -> torch.Tensor:
