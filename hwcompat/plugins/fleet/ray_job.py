@@ -1,5 +1,5 @@
-"""Runs suites that were written on a Ray cluster: one bundle, sealed before anything starts; one task for each cell,
-or for the suites of one checkpoint; their evidence taken in as it arrives."""
+"""Run written suites on a Ray cluster: one bundle, with predictions stored before the start; one task for each cell,
+or for the suites of one checkpoint; their evidence is merged as it arrives."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _REPORT_S = 120.0
 def run_on_ray(
     asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, limits: Limits, command: str
 ) -> JobResult:
-    """Run the suites on the cluster and conclude for each cell.
+    """Run the suites on the cluster and judge each cell.
 
     A cell for whose target no node has the resource, or whose nodes were lost, is `not_run` with its reason, in a run
-    of this machine's own; others run. Raises `UsageError` where Ray isn't here, nothing answers, or a node can't run
-    suites; `JobInterrupted` after what was there by then was recorded.
+    of this machine's own; others run. Raises `UsageError` if Ray isn't installed, no cluster answers, or a node can't
+    run suites; `JobInterrupted` after the results so far were recorded.
     """
     refuse_changes()
     _refuse_indices(written)
@@ -64,7 +64,7 @@ def run_on_ray(
 
 
 class _RayRun:
-    """One run on a cluster, and what is known of each cell so far: in `runs` the run whose lines speak for it, of
+    """One run on a cluster, and what is known of each cell so far: in `runs` the run with its latest results, of
     which `earlier` are those of an earlier start, or in `_not_run` why it has none."""
 
     def __init__(
@@ -87,7 +87,8 @@ class _RayRun:
         _, self._bundle = packed(ray_node.FOLDER, planned, self._versions, on_disk)
 
     def follow(self, ray: Any) -> None:
-        """Ask the nodes, leave out what was done before and what no node can run, and take in what the others say."""
+        """Ask the nodes, leave out what was done before and what no node can run, and merge the results of the
+        others."""
         ray.cloudpickle.register_pickle_by_value(ray_node)
         sent = (hashlib.sha256(self._bundle).hexdigest(), [ray.put(self._bundle)])
         wanted = sorted({str(one.cell.target) for one in self._suites})
@@ -127,7 +128,8 @@ class _RayRun:
                 self.progress.ended(suite, Counter(line.outcome for line in lines.get(suite.cell.id, ())))
 
     def _works(self, sent: tuple[str, list[Any]], nodes: Sequence[FleetNode]) -> Iterator[Work]:
-        """A task for each suite, or for those of one checkpoint on one target, but for what no node can run."""
+        """Return a task for each suite, or for those of one checkpoint on one target, except for what no node can
+        run."""
         left = [one for one in self._suites if one.cell.id not in self.runs]
         settings = {
             "do": "run",
@@ -179,7 +181,7 @@ class _RayRun:
 
 
 def _reported(ray: Any, sent: tuple[str, list[Any]], nodes: Sequence[FleetNode]) -> list[FleetNode]:
-    """What each node says of itself, all at once; one that is silent for two minutes is told as such."""
+    """Return the reports of all nodes, requested at once; one without an answer for two minutes is marked as such."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     remote = ray.remote(num_cpus=0, max_retries=0)(ray_node.run_on_node)

@@ -235,9 +235,7 @@ def _compared(
         given = _tensors_in(arguments)
         call = calls.get(key)
         if call is None or any(given[n].shape != one.shape for n, one in call.given.items() if n in given):
-            found.left_out.add(
-                key
-            )  # both sides branch differently here, as through experts one by one and all at once
+            found.left_out.add(key)  # both sides branch differently, as experts one by one and all at once
             return None
         if owner is not None:
             hold(owner, given, call.given, call, key[0])
