@@ -1,4 +1,4 @@
-"""Runs the load of each device in a process of its own, and samples what the devices do meanwhile."""
+"""Run the load of each device in a process of its own, and sample telemetry meanwhile."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Note = Callable[[str], None]
 
 @dataclass
 class Watched:
-    """One child with what it said. `events` grow while it runs."""
+    """One child with its output. `events` grow while it runs."""
 
     options: StressOptions
     process: Child
@@ -52,7 +52,7 @@ class Watched:
     hearing: threading.Thread = field(default_factory=threading.Thread)
 
     def end_if_silent(self) -> None:
-        """End it where it has said nothing for too long."""
+        """End it if it printed nothing for too long."""
         limit = self.options.silence_s if self.has_device else max(_STARTING_S, self.options.silence_s)
         if self.process.poll() is None and time.monotonic() - self.heard_at > limit:
             self.timed_out = True
@@ -62,7 +62,7 @@ class Watched:
 def run_stress(
     chosen: Sequence[Chosen], inventory: HardwareInfo, options: StressOptions, *, sampler: Sampler, note: Note
 ) -> StressRun:
-    """Load every device that is here, and say what each did. What isn't here is skipped with its reason."""
+    """Load every available device, and return the results. An absent device is skipped with its reason."""
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     results: dict[str, DeviceResult] = {}
     for one in chosen:
@@ -106,7 +106,7 @@ def _ending(watched: Watched) -> tuple[StressEnding, str]:
 def _round(
     together: Sequence[Chosen], options: StressOptions, sampler: Sampler, note: Note
 ) -> tuple[list[Watched], list[Sample]]:
-    """Run these loads at once; the samples are those that were taken meanwhile."""
+    """Run these loads at once; return them with the samples that were taken meanwhile."""
     taken: list[Sample] = []
     with contextlib.ExitStack() as stack:
         children = [_start(replace(options, target=one.target), stack, note) for one in together]
@@ -145,7 +145,7 @@ def _hear(watched: Watched, note: Note) -> None:
     for line in watched.process.stdout:
         try:
             event = json.loads(line)
-        except ValueError:  # cut off in the middle by an end
+        except ValueError:  # cut off in the middle of a line
             continue
         watched.heard_at = time.monotonic()
         watched.events.append(event)

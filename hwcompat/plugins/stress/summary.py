@@ -1,4 +1,4 @@
-"""What a child said and what was sampled meanwhile, as the result of one device. Pure."""
+"""Compute the result of one device from the child's events and the samples. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def summarised(
     ending: StressEnding,
     reason: str,
 ) -> DeviceResult:
-    """The result of one device. What can't be told is `None`; a device that computed wrongly has no rate."""
+    """Return the result of one device. Unknown values are `None`; a device that computed wrongly has no rate."""
     target = options.target
     told = next((event for event in events if event["event"] == "device"), {})
     device = _accelerator(target, told, devices)
@@ -102,7 +102,7 @@ def _slices(events: Sequence[Event]) -> list[Event]:
 
 
 def _accelerator(target: str, told: Event, devices: Sequence[AcceleratorInfo]) -> AcceleratorInfo | None:
-    """The device of the driver's list that torch's is: by identity where both tell, else by number."""
+    """Return the device of the driver's list that is torch's: by identity if both report it, else by index."""
     own = [one for one in devices if one.vendor == vendor_of(target)]
     for key in ("uuid", "pci_address"):
         if told.get(key):
@@ -114,7 +114,7 @@ def _accelerator(target: str, told: Event, devices: Sequence[AcceleratorInfo]) -
 
 
 def _limit(event: Event, target: str, inventory: HardwareInfo, told: Event, device: AcceleratorInfo | None) -> Figure:
-    """The most that the hardware could do of what an event tells the rate of."""
+    """Return the limit of the hardware for the rate of an event."""
     if target == RAM:
         return memory_limit(inventory.memory)
     if declarations_of(target).SIMULATED:
@@ -156,14 +156,15 @@ def _bandwidth(event: Event, limit: Figure) -> Bandwidth:
 
 
 def _digits(value: float) -> float:
-    """Four significant digits."""
+    """Return four significant digits."""
     return float(f"{value:.4g}")
 
 
 def _profile(
     events: Sequence[Event], samples: Sequence[Sample], target: str, device: AcceleratorInfo | None
 ) -> tuple[ProfilePoint, ...]:
-    """A point for each sample after the device was found, with the rate of the pieces since the sample before."""
+    """Return a point for each sample after the device was found, with the rate of the pieces since the sample
+    before."""
     phases = [event for event in events if event["event"] in ("phase", "rate", "bandwidth", "end")]
     begin = next((event["at"] for event in events if event["event"] == "phase"), None)
     points: list[ProfilePoint] = []
@@ -199,7 +200,7 @@ def _profile(
 
 
 def _telemetry(sample: Sample, target: str, device: AcceleratorInfo | None) -> CpuTelemetry | DeviceSample | None:
-    """What a sample tells of the target's own device; None where nobody watches it."""
+    """Return the sample of the target's own device; None if no driver reports it."""
     if is_on_host(target):
         return sample.host.cpu
     own = device and (device.vendor, device.index)
@@ -207,7 +208,7 @@ def _telemetry(sample: Sample, target: str, device: AcceleratorInfo | None) -> C
 
 
 def _telemetry_reasons(samples: Sequence[Sample], target: str, device: AcceleratorInfo | None) -> dict[str, str]:
-    """Why a metric wasn't told, by its name, as the last sample says."""
+    """Return why metrics are unknown, by name, from the last sample."""
     if not samples:
         return {"all": "nothing was sampled meanwhile"}
     if is_on_host(target):

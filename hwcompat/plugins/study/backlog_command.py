@@ -1,4 +1,4 @@
-"""`--backlog TARGET`: what stands in the way of model types there, operator by operator."""
+"""`--backlog TARGET`: list the operators that keep model types from a target."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ _SHOWN_GROUPS = 12
 _NONE = "0"
 _LABELS = ("state", "unlocks", "part in", "because", "seen", "real size")
 _REAL_MODELS = 12
-"""Types that are looked at in their real size: each takes seconds."""
+"""The number of types that are built at their real size: each takes seconds."""
 
 
 def report_backlog(asked: Options, name: str) -> int:
-    """Print the list; returns the exit code. Raises `NothingMatched` where no table and no evidence speak of it."""
+    """Print the list; return the exit code. Raises `NothingMatched` if no table and no evidence is about the
+    target."""
     target = _target(name)
     if asked.format_ in ("csv", "html"):
         raise UsageError(f"a backlog has no {asked.format_}", fix="Take table, markdown or json.")
@@ -70,7 +71,8 @@ def _target(name: str) -> Target:
 
 
 def _checks(asked: Options, target: Target) -> tuple[list[CheckLine], list[str]]:
-    """The lines of what is kept, and of the folder that was named or is there; where both have a cell, the later."""
+    """Return the lines of kept evidence, and of the folder that was named or is there; if both have a cell, the later
+    ones."""
     checks: list[CheckLine] = []
     sources = []
     if (kept := kept_file(target)) is not None:
@@ -83,7 +85,7 @@ def _checks(asked: Options, target: Target) -> tuple[list[CheckLine], list[str]]
 
 
 def _at_real_size(found: Backlog) -> Backlog:
-    """The list with shapes at the size of defaults, of one type for each operator and of a dozen types at most."""
+    """Return the list with shapes at default size, of one type for each operator and of a dozen types at most."""
     from generators.recipes.on_demand import real_calls_of
     from generators.recipes.operator_calls import OperatorCall
 
@@ -108,12 +110,12 @@ def _at_real_size(found: Backlog) -> Backlog:
 
 
 def backlog_json(found: Backlog) -> str:
-    """The list as the schema `schemas/backlog.json` describes it."""
+    """Return the list as the schema `schemas/backlog.json` describes it."""
     return json_text({"schema_version": SCHEMA_VERSION, **asdict(found)}) + "\n"
 
 
 def backlog_text(found: Backlog, *, width: int = 80, most: int | None = None) -> str:
-    """The list for a terminal: one operator a paragraph, `most` of them at most."""
+    """Return the list for a terminal: one operator a paragraph, `most` of them at most."""
     parts = [[_title(found)], [line for one in _standing(found) for line in _folded("", one, width)]]
     for number, item in enumerate(found.items[:most], start=1):
         facts = {label: text for label, text in _facts(item).items() if text not in ("", _NONE)}
@@ -126,7 +128,7 @@ def backlog_text(found: Backlog, *, width: int = 80, most: int | None = None) ->
 
 
 def backlog_markdown(found: Backlog, *, level: int = 1) -> str:
-    """The list as one table."""
+    """Return the list as one table."""
     facts = [_facts(item) for item in found.items]
     labels = [label for label in _LABELS if label != "real size" or any(one[label] for one in facts)]
     rows = [
@@ -161,7 +163,7 @@ def _standing(found: Backlog) -> Iterator[str]:
 
 
 def _facts(item: Item) -> dict[str, str]:
-    """What is known of an operator, by the label that it has in a list."""
+    """Return the facts of an operator, by their labels in a list."""
     states = ", ".join(f"{state} ({count})" for state, count in item.states.items())
     types = [
         f"{len(names)} ({listed(names, _SHOWN_TYPES)})" if names else _NONE for names in (item.unlocks, item.part_in)
@@ -172,7 +174,7 @@ def _facts(item: Item) -> dict[str, str]:
 
 
 def _behind(found: Backlog) -> Iterator[str]:
-    """What is said behind the list: operators that have to be done together, and failures that name none."""
+    """Return what follows the list: operators that have to be added together, and failures that name none."""
     for group in found.groups[:_SHOWN_GROUPS]:
         yield f"together {', '.join(group.operators)}: unlock {listed(group.unlocks, _SHOWN_TYPES)}"
     if found.other:

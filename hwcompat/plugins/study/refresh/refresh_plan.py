@@ -1,4 +1,4 @@
-"""What a refresh will do: each expired cell that was asked for, whether it runs here, and the time that it takes."""
+"""The plan of a refresh: each chosen expired cell, whether it runs here, and how long it takes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _ANY_DEVICE = ("auto", "all", "known")
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshPlan:
-    """Expired cells in the order of their ids, how many cells were looked at, and the time for those that can run.
+    """Expired cells in the order of their ids, the number of cells that were checked, and the time for those that can
+    run.
 
     `names` are the models and `devices` those that the command line names.
     """
@@ -43,7 +44,7 @@ class RefreshPlan:
 
     @property
     def runnable(self) -> tuple[ExpiredCell, ...]:
-        """Those that can be measured again here."""
+        """The cells that can be measured again here."""
         return tuple(one for one in self.cells if not one.why_not)
 
     @property
@@ -61,10 +62,11 @@ def plan_refresh(
     *,
     read_list: Callable[[], Iterable[str]],
 ) -> RefreshPlan:
-    """Nothing is built, derived or run. With a project the cells are those that it plans, and its tolerances hold.
+    """Plan a refresh without building, deriving or running anything. With a project the cells are those that it
+    plans, and its tolerances hold.
 
-    `machine` is this machine's name in evidence. Raises `NothingMatched` where the evidence has no cell that was
-    asked for, and what `choose_models` and `resolve_target` raise.
+    `machine` is this machine's name in evidence. Raises `NothingMatched` if the evidence has no chosen cell, and what
+    `choose_models` and `resolve_target` raise.
     """
     measured = measured_cells(evidence)
     if not measured:
@@ -109,7 +111,7 @@ def plan_refresh(
 def suites_of(
     plan: RefreshPlan, asked: Options, inventory: HardwareInfo, project: ProjectRun | None
 ) -> tuple[tuple[PlannedSuite, ...], dict[str, str]]:
-    """The suites of the cells that can run here, and why others turned out not to, by id. It derives recipes."""
+    """Return the suites of the cells that can run here, and why others can't after all, by id. Derives recipes."""
     if project is not None:
         wanted = {one.cell.id for one in plan.runnable}
         return tuple(suite for suite in project.kept if suite.cell.id in wanted), {}
@@ -133,7 +135,7 @@ def still_expired(
     machine: str,
     project: ProjectRun | None,
 ) -> dict[str, tuple[Reason, ...]]:
-    """Which of some cells are expired after a run, each with the reason."""
+    """Return which of some cells are expired after a run, each with the reason."""
     limits = {one.cell.id: one.tolerance.limit for one in project.kept if one.tolerance} if project else {}
     found = expired_cells(evidence, inventory, machine, limits)
     return {one.cell.id: one.why_not or one.reasons for one in found if one.cell.id in cells}
@@ -142,9 +144,9 @@ def still_expired(
 def _chosen_cells(
     asked: Options, cells: Sequence[str], *, read_list: Callable[[], Iterable[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ids of `cells` that the options mean, and the names of the models that they were chosen by.
+    """Return the ids of `cells` that the options choose, and the names of the models that they were chosen by.
 
-    Raises `NothingMatched` where none fits, and what `choose_models` and `resolve_target` raise.
+    Raises `NothingMatched` if none fits, and what `choose_models` and `resolve_target` raise.
     """
     names: tuple[str, ...] = ()
     kept = [Cell.parse(id_) for id_ in cells]
@@ -173,5 +175,5 @@ def _chosen_cells(
 
 
 def _named_devices(asked: Options) -> tuple[Target, ...]:
-    """The devices that were named; none where the words leave them open. Raises `UsageError` for an unknown one."""
+    """Return the named devices; none if the options leave them open. Raises `UsageError` for an unknown one."""
     return tuple(resolve_target(device) for device in asked.devices if device.lower() not in _ANY_DEVICE)
