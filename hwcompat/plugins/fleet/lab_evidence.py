@@ -93,8 +93,7 @@ class LabEvidence:
 
     def runs(self, told: Mapping[str, str]) -> dict[str, str]:
         """Return by cell the run with its latest results: the one that the lab named, else the newest that planned
-        it. Cells that no run planned aren't in it. Raises `BrokenInput` for a run of another suite than the one that
-        was sent."""
+        it; no entry without one. Raises `BrokenInput` for a run of another suite than the one that was sent."""
         found: dict[str, str] = {}
         runs = sorted(self.run_lines.values(), key=lambda run: (run.started_at, run.run_id))
         for id_, suite in self._suites.items():

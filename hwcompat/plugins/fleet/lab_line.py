@@ -160,9 +160,8 @@ class LabMachine:
     def answers(
         self, verb: str, request: Callable[[], tuple[Mapping[str, Any], bytes]], *, limit_s: float = ANSWER_S
     ) -> Generator[Answer, None, None]:
-        """Yield the answers to a request as they come, without end: `request` returns its values and payload, and is
-        called again after the connection broke. `limit_s` is how long one answer may take, in seconds. Raises as
-        `ask` does."""
+        """Yield the answers to a request, without end: `request` returns its values and payload, and is called again
+        after the connection broke. `limit_s` is the limit of one answer in seconds. Raises as `ask` does."""
         while True:
             values, payload = request()
             asked = {"verb": verb, "folder": self.host.folder, **values}

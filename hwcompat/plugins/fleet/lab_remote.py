@@ -104,8 +104,7 @@ class _Lab:
                 shutil.rmtree(part, ignore_errors=True)
 
     def inventory(self, asked: Plain, data: bytes) -> Iterator[Plain]:
-        """Return the output of this machine's tools, as files by name, from which the other side makes the
-        inventory."""
+        """Return the output of this machine's tools, as files by name, for an inventory."""
         self._put(asked["archives"], data)
         record = self.folder / f"recording.{os.getpid()}"
         try:
@@ -124,8 +123,7 @@ class _Lab:
             shutil.rmtree(record, ignore_errors=True)
 
     def _state(self, key: str) -> Plain:
-        """Return `none`, `running`, `ended` with its code, `gone` (no end was written), or `busy` with another
-        run."""
+        """Return `none`, `running`, `ended` with its code, `gone` (no end was written), or `busy` (another run)."""
         own = self.of_run(key)
         if told := _read(own / "exit"):
             return {"state": "ended", "code": int(told), "collected": (own / "collected").exists()}

@@ -121,8 +121,7 @@ def _require_answer(address: str) -> None:
 
 @contextlib.contextmanager
 def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, Any]]:
-    """Return the arguments of `ray.init` to start a node here, in a temporary folder and with a password of its
-    own."""
+    """Return the arguments of `ray.init` for a node here, with its own temporary folder and password."""
     own = {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",

@@ -87,8 +87,7 @@ class _RayRun:
         _, self._bundle = packed(ray_node.FOLDER, planned, self._versions, on_disk)
 
     def follow(self, ray: Any) -> None:
-        """Ask the nodes, leave out what was done before and what no node can run, and merge the results of the
-        others."""
+        """Ask the nodes, leave out what was done before or no node can run, and merge the results."""
         ray.cloudpickle.register_pickle_by_value(ray_node)
         sent = (hashlib.sha256(self._bundle).hexdigest(), [ray.put(self._bundle)])
         wanted = sorted({str(one.cell.target) for one in self._suites})
@@ -128,8 +127,7 @@ class _RayRun:
                 self.progress.ended(suite, Counter(line.outcome for line in lines.get(suite.cell.id, ())))
 
     def _works(self, sent: tuple[str, list[Any]], nodes: Sequence[FleetNode]) -> Iterator[Work]:
-        """Return a task for each suite, or for those of one checkpoint on one target, except for what no node can
-        run."""
+        """Return a task for each suite, or for those of one checkpoint on one target, that a node can run."""
         left = [one for one in self._suites if one.cell.id not in self.runs]
         settings = {
             "do": "run",

@@ -88,8 +88,7 @@ def do_all(
 
 
 def _done(work: Work, future: Any) -> Done:
-    """Return the result of a task; without a value, the error is what it raised itself, or what Ray reports of its
-    worker or node."""
+    """Return the result of a task: its value, what it raised, or what Ray reports of its worker or node."""
     error = future.exception()
     if error is None:
         return Done(key=work.key, value=future.result())

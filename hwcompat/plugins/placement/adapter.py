@@ -107,8 +107,7 @@ class HardwareAdapter:
     def get_optimal_device_placement(
         self, memory_gb: float, compute_tflops: float, preferred_vendor: str | HardwareVendor | None = None
     ) -> list[str]:
-        """Return torch's names of all devices that fit, the best first; an empty list if none does. The older
-        call."""
+        """Return torch's names of all devices that fit, the best first, or an empty list. The older call."""
         wanted = [vendor_named(preferred_vendor)] if preferred_vendor else []
         fitting, _ = _fitting(self.discover_devices(), memory_gb, compute_tflops, wanted, "float32")
         return [_torch_name(one) for one in fitting]
@@ -144,8 +143,7 @@ class HardwareAdapter:
 
 
 def auto_detect_best_adapter(inventory: HardwareInfo | None = None) -> HardwareAdapter:
-    """Return an adapter for this machine: over all vendors if devices of several can be used, else over torch's
-    own."""
+    """Return an adapter: over all vendors if devices of several can be used, else over torch's own."""
     adapter = HardwareAdapter(enable_hal=True, inventory=inventory)
     vendors = {one.vendor for one in adapter.discover_devices() if one.target != "cpu" and not one.unusable}
     return adapter if len(vendors) > 1 else HardwareAdapter(enable_hal=False, inventory=inventory)

@@ -61,8 +61,7 @@ def place(
 
 
 def _bound(problem: PlacementProblem, column: Array) -> float:
-    """Return the bound over workloads that are placed with a known time, on all devices of at most the same
-    doubts."""
+    """Return the bound over workloads placed with a known time, on all devices with at most the same doubts."""
     import numpy as np
 
     rows = np.array([row for row, j in enumerate(column) if j != NOWHERE and not np.isnan(problem.seconds[row, j])])

@@ -177,8 +177,7 @@ def _forbids(verdict: Verdict) -> str:
 
 
 def _doubts(verdict: Verdict) -> str:
-    """Return why it is unknown whether a model works there; an assumption for a whole family isn't knowledge of
-    it."""
+    """Return why it is unknown whether a model works there; a family's assumption isn't knowledge of it."""
     if verdict.level is Level.UNKNOWN:
         return "no rule and no evidence says that it works there"
     if verdict.basis in (Basis.ASSUMED, Basis.EXPIRED):

@@ -147,8 +147,7 @@ def processor_ranks(inventory: HardwareInfo, ranks: int) -> tuple[Device, ...]:
 
 
 def known_devices(inventory: HardwareInfo) -> dict[str, tuple[str, str]]:
-    """Return model and driver version of the devices of stress runs, by their names there (`cuda:0`, `cpu`,
-    `ram`)."""
+    """Return model and driver version of the devices of stress runs by name (`cuda:0`, `cpu`, `ram`)."""
     found = {"cpu": (inventory.cpu.model, ""), RAM: (MAIN_MEMORY, "")}
     for one, target, name in _named(inventory):
         if target and one.index is not None:

@@ -207,8 +207,7 @@ def exact(problem: PlacementProblem, *, limit_s: float) -> Solved | None:
 
 
 def _limits(problem: PlacementProblem, times: Array) -> list[Any]:
-    """Return the constraints: each workload is on one device or none, no device is busy beyond the makespan, memory
-    suffices."""
+    """Return the constraints: one device or none for each workload, no device beyond the makespan, memory."""
     import numpy as np
     from scipy.optimize import LinearConstraint
     from scipy.sparse import coo_array, eye_array, hstack
@@ -232,8 +231,7 @@ def _limits(problem: PlacementProblem, times: Array) -> list[Any]:
 
 @contextlib.contextmanager
 def _unheard() -> Iterator[None]:
-    """Discard what HiGHS prints past Python (`HighsMipSolverData::…`), so that it isn't in the output of a
-    command."""
+    """Discard what HiGHS prints past Python (`HighsMipSolverData::…`): it is no output of a command."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

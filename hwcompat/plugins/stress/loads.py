@@ -120,8 +120,7 @@ class Products(StressLoad):
 
 
 def _times(matrix: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Multiply a matrix of small integers with float64 vectors, exactly, without a float64 copy of the whole
-    matrix."""
+    """Multiply a matrix of small integers with float64 vectors, exactly, without a float64 copy of it all."""
     return np.concatenate(
         [matrix[start : start + _ROWS].astype(np.float64) @ vectors for start in range(0, len(matrix), _ROWS)]
     )
@@ -234,8 +233,7 @@ Made = TypeVar("Made", bound=StressLoad)
 
 
 def suitable(make: Callable[[int], Made], sizes: Iterable[int], limit_s: float) -> tuple[Made, float]:
-    """Return the load of the largest of some growing sizes of which one call takes less than `limit_s`, with its
-    seconds."""
+    """Return the load of the largest size of which one call takes less than `limit_s`, with its seconds."""
     chosen: tuple[Made, float] | None = None
     for size in sizes:
         if chosen is not None and chosen[1] > limit_s / 2:

@@ -47,8 +47,7 @@ def samples(sampler: Sampler, *, interval_s: float, duration_s: float | None, co
 
 
 def chosen_format(format: str, stream: IO[str]) -> str:
-    """Return `live` or `json`: the requested format, or what suits the stream. Raises `UsageError` if the view is
-    impossible."""
+    """Return `live` or `json`: the requested format, or what suits the stream. Raises `UsageError`."""
     if format == "json" or (format == "auto" and not stream.isatty()):
         return "json"
     if not is_installed("rich"):
@@ -103,8 +102,7 @@ class View:
             self.history[device.vendor, device.index].append(device.compute_percent)
 
     def render(self, width: int, height: int | None = None) -> RenderableType:
-        """Return what a terminal of `width` columns shows; `height` lines at most, with a note on what is left
-        out."""
+        """Return `height` lines at most for a terminal of `width` columns, with a note on what is left out."""
         from rich.console import Group
         from rich.text import Text
 

@@ -77,8 +77,7 @@ def _text_of(device: Device) -> Iterator[str]:
 
 
 def summary(device: Device) -> tuple[str, ...]:
-    """Return a device's row: target, name, rate, share of the limit, evenness, temperature, power, throttling,
-    remark."""
+    """Return a device's row: target, name, rate, share of the limit, evenness, telemetry, remark."""
     return (
         device["target"],
         device["device_name"] or NOTHING,

@@ -37,8 +37,7 @@ def is_on_host(target: str) -> bool:
 
 
 def loadable_targets() -> tuple[str, ...]:
-    """Return names of the targets that have a load: main memory, those that torch reaches, and those that JAX
-    reaches."""
+    """Return names of the targets that have a load: main memory, and those that torch or JAX reaches."""
     from hardware.backends._torch import TorchBackend
 
     of_torch = (name for name in known_targets() if issubclass(backend_class(name), TorchBackend))
@@ -95,8 +94,7 @@ def _count(base: str, inventory: HardwareInfo) -> int:
 
 
 def rounds(chosen: Sequence[Chosen]) -> list[list[Chosen]]:
-    """Return what runs together: accelerators in one round, and each load of the host in a round of its own before
-    them."""
+    """Return what runs together: each load of the host in a round of its own, then all accelerators."""
     here = [one for one in chosen if not one.reason]
     alone = [[one] for one in here if is_on_host(one.target)]
     together = [one for one in here if not is_on_host(one.target)]

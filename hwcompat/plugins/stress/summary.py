@@ -163,8 +163,7 @@ def _digits(value: float) -> float:
 def _profile(
     events: Sequence[Event], samples: Sequence[Sample], target: str, device: AcceleratorInfo | None
 ) -> tuple[ProfilePoint, ...]:
-    """Return a point for each sample after the device was found, with the rate of the pieces since the sample
-    before."""
+    """Return a point for each sample after the device was found, with the rate since the sample before."""
     phases = [event for event in events if event["event"] in ("phase", "rate", "bandwidth", "end")]
     begin = next((event["at"] for event in events if event["event"] == "phase"), None)
     points: list[ProfilePoint] = []

@@ -139,8 +139,7 @@ def backlog(
 
 
 def _measured(model_type: str, lines: Sequence[CheckLine], known: OperatorCoverage | None) -> Obstacles:
-    """Return the obstacles in a type's last run; if its failures name no operator, those of the table may be the
-    cause."""
+    """Return the obstacles in a type's last run; if its failures name no operator, those of the table."""
     failed = [line for line in lines if line.outcome is not Outcome.PASSED]
     operators = {_DOMAIN.sub("onnx.", name): OFFLOADED for line in lines for name in line.offloaded_ops}
     for line in failed:
@@ -200,8 +199,7 @@ def _item(name: str, found: Sequence[Obstacles], asked: OperatorCoverage, messag
 
 
 def _examples(name: str) -> Sequence[object]:
-    """Return how models call an operator of torch; for an ONNX type the inputs of its nodes, or the operators that
-    become them."""
+    """Return how models call an operator of torch; for an ONNX type its inputs, or what becomes it."""
     if not name.startswith("onnx."):
         return examples(name)
     if met := nodes(name):

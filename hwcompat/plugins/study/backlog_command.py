@@ -35,8 +35,7 @@ _REAL_MODELS = 12
 
 
 def report_backlog(asked: Options, name: str) -> int:
-    """Print the list; return the exit code. Raises `NothingMatched` if no table and no evidence is about the
-    target."""
+    """Print the list; return the exit code. Raises `NothingMatched` if nothing is known of the target."""
     target = _target(name)
     if asked.format_ in ("csv", "html"):
         raise UsageError(f"a backlog has no {asked.format_}", fix="Take table, markdown or json.")
@@ -71,8 +70,7 @@ def _target(name: str) -> Target:
 
 
 def _checks(asked: Options, target: Target) -> tuple[list[CheckLine], list[str]]:
-    """Return the lines of kept evidence, and of the folder that was named or is there; if both have a cell, the later
-    ones."""
+    """Return the lines of kept evidence and of the folder; if both have a cell, the later ones."""
     checks: list[CheckLine] = []
     sources = []
     if (kept := kept_file(target)) is not None:

@@ -140,8 +140,7 @@ def sealed_page(
     runtime: Runtime,
     command: str,
 ) -> SealedPage:
-    """Return the seal over what was captured. Raises `ModelError` if a planned check has neither steps nor a
-    reason."""
+    """Return the seal over what was captured. Raises `ModelError` if a check has neither steps nor a reason."""
     cell, asked = planned.cell, captured.asked
     run = suite.planned(planned.verdict.to_dict())
     if silent := [
@@ -232,8 +231,7 @@ def _target(cell: Cell) -> dict[str, Any]:
 
 
 def _file(data: bytes) -> dict[str, Any]:
-    """Describe a model's file: its hash, its floating-point outputs by their names in it, its nodes as evidence names
-    them."""
+    """Describe a model's file: its hash, its floating-point outputs by name, its nodes as in evidence."""
     import onnx
 
     with tempfile.TemporaryDirectory(prefix="hwcompat-page-") as name:

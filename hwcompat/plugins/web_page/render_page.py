@@ -17,8 +17,7 @@ from reports.html.page import environment, hash_source, moment
 from .page_seal import SealedPage
 
 LARGEST = 64 * 2**20
-"""The most bytes of a page. A phone holds it several times over while it unpacks: larger ones crash tabs before they
-say why."""
+"""The most bytes of a page. A phone holds it several times over while it unpacks: larger ones crash tabs."""
 
 _PACKED_WEIGHTS = 0.5
 """The share of its size to which a trained model's float32 weights are packed at best: gzip leaves 0.92 of them, and
@@ -41,8 +40,7 @@ _BUILDS = "the model's files are those recorded in the page, and the runtime mak
 
 
 def render(page: SealedPage) -> str:
-    """Return the page's text. Raises `ModelError` if it would be larger than `LARGEST`, with the sizes of its
-    parts."""
+    """Return the page's text. Raises `ModelError` if it would be larger than `LARGEST`, with its sizes."""
     sealed = page.sealed
     data = embedded(page)
     total = sum(len(text) for text in data.values())

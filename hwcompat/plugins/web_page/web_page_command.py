@@ -77,8 +77,7 @@ def write_web_page(
 
 
 def runtime_of(target: Target) -> Runtime:
-    """Return ONNX Runtime Web with the target's provider, from the environment of the web targets; no browser is
-    started.
+    """Return ONNX Runtime Web with the target's provider, from the environment of the web targets.
 
     Raises `BackendUnavailable` with the command that installs it.
     """

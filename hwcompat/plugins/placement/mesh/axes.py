@@ -1,9 +1,7 @@
-"""`Split` and `DeviceMesh`: the axes along which a model is split, the device of each rank, and communication
-backends.
+"""`Split` and `DeviceMesh`: the axes of a split, the device of each rank, and communication backends.
 
 Ranks are numbered with `tensor` as the fastest axis and `pipeline` as the slowest, so that ranks with the most
-traffic are neighbors. Backends are those of torch.distributed (gloo, nccl, xccl); RCCL is what a ROCm build calls
-nccl.
+traffic are neighbors. Backends are torch.distributed's (gloo, nccl, xccl); a ROCm build calls RCCL nccl.
 """
 
 from __future__ import annotations
@@ -116,8 +114,7 @@ class DeviceMesh:
 
 
 def groups_of(shape: Sequence[int], axis: str) -> tuple[tuple[int, ...], ...]:
-    """Return the ranks of a mesh of this shape (in the order of `AXES`) that differ along one axis alone, by
-    group."""
+    """Return the ranks of a mesh of this shape (in the order of `AXES`) that differ along one axis alone."""
     place = AXES.index(axis)
     if shape[place] == 1:
         return ()

@@ -1,5 +1,4 @@
-"""Run a rank's part of a model: forward pass, passes with one rank damaged, gradients; and record memory and
-traffic."""
+"""Run a rank's part of a model: outputs, outputs with one rank damaged, gradients, memory and traffic."""
 
 from __future__ import annotations
 

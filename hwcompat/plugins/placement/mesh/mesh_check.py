@@ -124,8 +124,7 @@ def _broken(processes: Sequence[Process], deadline_s: float) -> Broken | None:
 
 @contextlib.contextmanager
 def _started(folder: Path, ranks: int, program: Sequence[str]) -> Iterator[list[Process]]:
-    """Start all ranks of the job in `folder`, and the process of the whole models; at the end nothing is left
-    running."""
+    """Start all ranks of the job in `folder`, and the process of the whole models; end them with the block."""
     with contextlib.ExitStack() as stack:
         processes = []
         for rank in (*range(ranks), None):
@@ -158,8 +157,7 @@ def environment_of(rank: int | None, ranks: int) -> dict[str, str]:
 
 
 def _died(dead: Sequence[Process]) -> Broken:
-    """Return the process that failed first by itself: killed by a signal, or with an error other than a partner's
-    end."""
+    """Return the process that failed first: killed by a signal, or with an error other than a partner's end."""
     states = {str(one): one.status() for one in dead}
 
     def order(one: Process) -> tuple[int, float]:

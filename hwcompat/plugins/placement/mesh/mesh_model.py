@@ -85,8 +85,7 @@ def tensor_dims(model: torch.nn.Module) -> dict[str, int]:
 
 
 def put_together(parts: list[torch.Tensor], style: str, dim: int) -> torch.Tensor:
-    """Return the whole tensor from the ranks' parts. Of two matrices in one (`packed`), each rank has a part of
-    both."""
+    """Return the whole tensor of the ranks' parts. Two matrices in one (`packed`) are divided separately."""
     import torch
 
     if not style.startswith("packed"):

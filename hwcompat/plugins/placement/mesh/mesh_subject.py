@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 LAYERS = 4
 PARTS = 4
-"""The number of ranks that a tiny model can be split over: it has as many layers, and this divides its heads and
-widths."""
+"""The number of ranks that a tiny model can be split over: it has as many layers, and heads and widths in
+multiples."""
 _STEP = 16
 _BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 _GATHERED = "gather_output"
@@ -72,8 +72,7 @@ def batch_of(split: Split, microbatches: int) -> int:
 
 
 def mesh_subject(name: str, precision: str = "float32") -> MeshSubject:
-    """Return the facts of a type or a checkpoint folder for a mesh; takes seconds, in a child. Raises
-    `ModelError`."""
+    """Return the facts of a type or a checkpoint folder; takes seconds, in a child. Raises `ModelError`."""
     if not Path(name).is_dir():
         recipe_for(name)  # a missing one is derived and kept, or refused with its reason
     question = {"name": name, "precision": precision}
@@ -92,8 +91,7 @@ def mesh_subject(name: str, precision: str = "float32") -> MeshSubject:
 
 
 def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return constructor arguments of a tiny configuration with four layers, heads in fours, and inner widths in
-    sixteens.
+    """Return constructor arguments with four layers, heads in multiples of 4, and inner widths of 16.
 
     `config` is what `arguments` make. Attributes are found by their roles in roles.toml.
     """

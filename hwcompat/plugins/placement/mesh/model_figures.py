@@ -63,8 +63,7 @@ class ModelFigures:
 
 
 def cut(figures: ModelFigures, tensor: int, room: Sequence[float]) -> tuple[tuple[int, int], ...]:
-    """Return layers [first, stop) of each stage, one stage for each entry of `room`: bytes on each device of that
-    stage.
+    """Return layers [first, stop) of each stage; `room` has the bytes on each device of a stage.
 
     The largest used share of a device's memory is minimal; of equal divisions, the one that leaves more layers to
     later stages. There must be at least as many layers as stages.

@@ -1,5 +1,4 @@
-"""Compare what the ranks wrote with one device: outputs, gradients, held parameters, effect of damage,
-communication."""
+"""Compare what the ranks wrote with one device: outputs, gradients, parameters, damage, communication."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ def _outputs(
 def _gradients(
     case: MeshCase, ranks: Sequence[Facts], want: Arrays, tied: Mapping[str, str], limit: float
 ) -> MeshCheck:
-    """Check the gradients of all stages together, for every coordinate beside the pipeline; of what two stages hold,
-    their sum."""
+    """Check the gradients of all stages together, for every coordinate beside the pipeline; shared ones are added."""
     size = case.split.data * case.split.tensor
     found = []
     try:
@@ -199,8 +197,7 @@ def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) 
 
 
 def _moved(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int) -> float:
-    """Return how far the outputs of one share of the batch changed, relative to their scale; infinite if they are
-    missing."""
+    """Return the relative change of the outputs of one share of the batch; infinite if they are missing."""
 
     def part(one: Array) -> Array:
         size = one.shape[0] // copies
@@ -220,8 +217,7 @@ def _moved(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int
 
 
 def _talked(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
-    """Check that a forward pass has collectives along `tensor` and sends along `pipeline`; copies communicate in the
-    backward."""
+    """Check the traffic: collectives along `tensor` and sends along `pipeline`, copies in the backward pass."""
     needed = {"tensor": "forward", "pipeline": "forward"} | ({"data": "backward"} if case.gradients else {})
     silent = [
         f"rank {rank} says nothing along {axis} in its {pass_} pass"

@@ -18,8 +18,7 @@ _LONGEST_NAME = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """The identity of a resource. `kind` is `model`, `tokenizer` or `resource`; another device is another
-    resource."""
+    """The identity of a resource, of which the device is a part. `kind` is `model`, `tokenizer` or `resource`."""
 
     kind: str
     type: str
@@ -209,8 +208,7 @@ class Account:
         return max(self.budget_used or 0.0, self.reading.used_share or 0.0)
 
     def fullness(self) -> str:
-        """Return for example `93 % of the pool's budget of 96.0 MB is in use`, and the same of the device if
-        known."""
+        """Return text such as `93 % of the pool's budget of 96.0 MB is in use`, and the same of the device."""
         parts = []
         if self.budget_used is not None and self.budget is not None:
             parts.append(f"{self.budget_used:.0%} of the pool's budget of {_megabytes(self.budget)} is in use")

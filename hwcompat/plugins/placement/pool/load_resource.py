@@ -18,8 +18,7 @@ from .resource_sizes import Size, size_of
 
 _LOOKED_AGAIN_S = 1.0
 _OUTSIDERS_LOOKED_AGAIN_S = 0.05
-"""Seconds between two looks of a waiting load: no event reports that the last reference without a lease is
-dropped."""
+"""Seconds between two looks of a waiting load: no event reports that the last reference is dropped."""
 _LONGEST_MESSAGE = 500
 
 _under_way: ContextVar[frozenset[int]] = ContextVar("_under_way", default=frozenset())

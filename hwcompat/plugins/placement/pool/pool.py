@@ -137,8 +137,7 @@ class ResourcePool:
 
         It stays in the pool as long as the caller references it; for types without weak references (numbers, texts,
         plain lists and mappings) use `lease`. `expected_bytes` is its size on `device`: memory is freed for it, and
-        it counts if the resource holds no tensors and no arrays. Raises what the constructor raises, in all waiting
-        threads.
+        it counts if the resource holds no tensors and no arrays. Raises what the constructor raises.
         """
         with self.lease(
             resource_type, resource_id, constructor, device=device, expected_bytes=expected_bytes

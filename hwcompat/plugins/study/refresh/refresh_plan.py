@@ -30,8 +30,7 @@ _ANY_DEVICE = ("auto", "all", "known")
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshPlan:
-    """Expired cells in the order of their ids, the number of cells that were checked, and the time for those that can
-    run.
+    """Expired cells in the order of their ids, the number of checked cells, and the time for those that can run.
 
     `names` are the models and `devices` those that the command line names.
     """
@@ -62,8 +61,7 @@ def plan_refresh(
     *,
     read_list: Callable[[], Iterable[str]],
 ) -> RefreshPlan:
-    """Plan a refresh without building, deriving or running anything. With a project the cells are those that it
-    plans, and its tolerances hold.
+    """Plan a refresh without running anything. A project's plan and tolerances decide if there is one.
 
     `machine` is this machine's name in evidence. Raises `NothingMatched` if the evidence has no chosen cell, and what
     `choose_models` and `resolve_target` raise.

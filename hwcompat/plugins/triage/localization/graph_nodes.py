@@ -83,8 +83,7 @@ def localize_graph(
     padding: Sequence[Array] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Localization:
-    """Return the first node that is wrong by itself: `want` are the outputs in float64, `traced` the tensors before
-    them."""
+    """Return the first node that is wrong by itself: `want` are the outputs in float64, `traced` all tensors."""
     values = runs.on_cpu()
     numbers = {name: array for name, array in values.items() if array.dtype.kind == "f"}
     matched = {name for name, array in numbers.items() if traced.has(array)}
@@ -147,8 +146,7 @@ def _on_the_device(
     own: Errors,
     place: Callable[[GraphNode], ErrorPlace],
 ) -> Localization:
-    """Return what the device computes differently, from the errors of tensors in an ordinary run and with separate
-    nodes."""
+    """Return what the device computes differently, from errors in an ordinary run and with separate nodes."""
     alone = [(node, error) for node in nodes if (error := _worst(own, node.gives)) is not None]
     together = [(node, error) for node in nodes if (error := _worst(ordinary, node.gives)) is not None]
     largest = max(together, key=lambda one: one[1], default=None)

@@ -90,8 +90,7 @@ class OpenVINORuns(GraphRuns):
 
 
 def module_of(name: str) -> str:
-    """Return the module that the converter names a node after: `__module.model.encoder/aten::add/Add` is of
-    `encoder`."""
+    """Return the module in a node's name: `__module.model.encoder/aten::add/Add` is of `encoder`."""
     head = name.partition("/")[0]
     return head.removeprefix("__module.").removeprefix("model.") if head.startswith("__module.") else ""
 

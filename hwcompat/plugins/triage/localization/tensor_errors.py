@@ -74,8 +74,7 @@ def error_of(
 
 
 def _numbers(array: Array) -> Array:
-    """Return float64, with minus infinity for entries that rule something out: the smallest number of a dtype, or
-    near it."""
+    """Return float64, with minus infinity for entries that rule something out: a dtype's smallest number."""
     if array.dtype.kind != "f":
         return np.asarray(array, dtype=np.float64)
     smallest = np.finfo(array.dtype).min

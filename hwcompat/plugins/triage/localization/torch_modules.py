@@ -105,8 +105,7 @@ def localize_modules(
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleStep:
-    """One comparison, in the order of the run: the input of a module's `part`, or the module's output if that is
-    None."""
+    """One comparison, in the order of the run: of the input of a module's `part`, or of the module's output."""
 
     place: ErrorPlace
     part: str | None
@@ -343,8 +342,7 @@ def _changed(value: Any, name: str, change: Change, depth: int = 0) -> Any:
 
 
 def _from(wanted: Mapping[str, torch.Tensor]) -> Change:
-    """Return a function that gives the reference's tensor of the same name and shape, on the device and in the dtype
-    of the one that it replaces."""
+    """Return a function that gives the reference's tensor instead of one of the same name and shape."""
     import torch
 
     def change(name: str, one: torch.Tensor) -> torch.Tensor:

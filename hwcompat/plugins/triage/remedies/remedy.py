@@ -117,16 +117,14 @@ def _with_tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failure_of(cell: Cell, line: CheckLine, error_type: str, environment: Mapping[str, str]) -> FailedCell:
-    """Return the kind of failure of a cell's first failed check: the first in the data that fits; the last fits
-    all."""
+    """Return the kind of failure of a cell's first failed check: the first that fits; the last fits all."""
     return next(one for one in load_remedies().failures if one.fits(cell, line, error_type, environment))
 
 
 def steps_for(
     cell: Cell, line: CheckLine, error_type: str, *, here: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[RemedyStep, ...]:
-    """Return what can be tried for a cell whose first failed check is `line`: likely ones first, each from the
-    smallest.
+    """Return what can be tried for a cell whose first failed check is `line`: likely ones first.
 
     `here` are the targets of this machine, `environment` its variables. Remedies that mean nothing for the cell are
     left out: one for other targets, a precision that it has or that the target lacks, a cache without decoding.
@@ -143,8 +141,7 @@ def steps_for(
 
 
 def _cells(remedy: CellRemedy, cell: Cell, here: Sequence[str]) -> list[Cell]:
-    """Return the cells that a remedy would run for `cell`: itself, or others if the target or precision is
-    changed."""
+    """Return the cells that a remedy would run for `cell`: itself, or others with its target or precision."""
     if remedy.targets and cell.target.name not in remedy.targets:
         return []
     if remedy.other_target:

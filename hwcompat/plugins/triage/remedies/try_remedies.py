@@ -241,8 +241,7 @@ def _measured(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables
 
 
 def child_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Return `own` with `variables` set, without those whose value is empty and without a change that is set in it
-    already."""
+    """Return `own` with `variables` set, without those whose value is empty, and without an earlier change."""
     found = {name: value for name, value in own.items() if name != VARIABLE and name not in variables}
     return with_product({**found, **{name: value for name, value in variables.items() if value}})
 
