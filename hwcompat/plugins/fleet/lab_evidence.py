@@ -65,9 +65,9 @@ class LabEvidence:
             return
         merge_evidence(self._spool, self._folder)
         self._not_before = time.monotonic() + _SHARE * (time.monotonic() - started)
-        self._tell()
+        self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         """Report progress since the last time; the merge has validated each line by the schema."""
         found = read_folder(self._spool)
         self.run_lines = {run.run_id: run for run in found.runs}

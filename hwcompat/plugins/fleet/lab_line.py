@@ -201,9 +201,9 @@ class LabMachine:
         told: collections.deque[bytes] = collections.deque(maxlen=4)
         lines: queue.Queue[bytes] = queue.Queue(maxsize=4)
         writer, _, listener = (
-            _begun(_give, process.stdin, data),
-            _begun(_read, process.stdout, lines),
-            _begun(_listen, process.stderr, told),
+            _start_thread(_write_input, process.stdin, data),
+            _start_thread(_read, process.stdout, lines),
+            _start_thread(_read_errors, process.stderr, told),
         )
         writer.join(timeout=limit_s)
         self.sent += len(data)
@@ -229,13 +229,13 @@ class LabMachine:
         raise LineDropped(one_line(last) or silent, text)
 
 
-def _begun(work: Callable[..., None], *given: Any) -> threading.Thread:
+def _start_thread(work: Callable[..., None], *given: Any) -> threading.Thread:
     thread = threading.Thread(target=work, args=given, daemon=True)
     thread.start()
     return thread
 
 
-def _give(stream: IO[bytes], data: bytes) -> None:
+def _write_input(stream: IO[bytes], data: bytes) -> None:
     with contextlib.suppress(OSError), stream:  # it may end before it has read all
         stream.write(data)
 
@@ -248,7 +248,7 @@ def _read(stream: IO[bytes], lines: queue.Queue[bytes]) -> None:
     lines.put(b"")
 
 
-def _listen(stream: IO[bytes], told: collections.deque[bytes]) -> None:
+def _read_errors(stream: IO[bytes], told: collections.deque[bytes]) -> None:
     """Keep the end of the error output of ssh and the other side."""
     with contextlib.suppress(OSError, ValueError), stream:
         while data := os.read(stream.fileno(), 1024):

@@ -85,7 +85,7 @@ class _Lab:
             **self._state(asked["key"]),
         }
 
-    def _put(self, archives: list[Plain], data: bytes) -> None:
+    def _unpack_archives(self, archives: list[Plain], data: bytes) -> None:
         """Unpack what was sent, each archive whole or not at all, into the folder that its hash names."""
         for one in archives:
             archive, data = data[: one["size"]], data[one["size"] :]
@@ -105,7 +105,7 @@ class _Lab:
 
     def inventory(self, asked: Plain, data: bytes) -> Iterator[Plain]:
         """Return the output of this machine's tools, as files by name, for an inventory."""
-        self._put(asked["archives"], data)
+        self._unpack_archives(asked["archives"], data)
         record = self.folder / f"recording.{os.getpid()}"
         try:
             done = subprocess.run(
@@ -149,7 +149,7 @@ class _Lab:
         """Start a run if requested, and yield its new evidence until it is over. Its state is read first: of an ended
         run everything is there. `have` is the size of each file at the other side."""
         if asked["start"]:
-            self._put(asked["archives"], data)
+            self._unpack_archives(asked["archives"], data)
             self._start(asked)
         sizes, said = asked["have"], 0.0
         while True:
@@ -183,7 +183,7 @@ class _Lab:
         own = self.of_run(asked["key"])
         own.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "ab") as lock:
-            if not self._take(lock.fileno()) or self._ended_since(own):
+            if not self._take_lock(lock.fileno()) or self._ended_since(own):
                 return
             before = _table(own / "run.json") if asked["again"] else {}
             about = {
@@ -226,7 +226,7 @@ class _Lab:
             os.write(2, f"{type(error).__name__}: {error}".encode())
         os._exit(0)
 
-    def _take(self, descriptor: int) -> bool:
+    def _take_lock(self, descriptor: int) -> bool:
         """Take the lock, unless a run holds it. Wait for one that is about to end or only looks."""
         until = time.monotonic() + _LOCK_S
         while time.monotonic() < until:

@@ -259,7 +259,7 @@ class _LabRun:
         restarts = 0
         while True:
             try:
-                look = self._looked()
+                look = self._fetch()
                 if not is_dead(look) or self._stopping:
                     return self._ended(look)
                 if restarts == MOST_RESTARTS:
@@ -277,7 +277,7 @@ class _LabRun:
                     return _Cut(how=f"left before the run on {self._name} had ended", next_step=_FETCH)
                 self._stop()
 
-    def _looked(self) -> Answer:
+    def _fetch(self) -> Answer:
         """Store what comes until the run is over."""
         with contextlib.closing(self._lab.answers("run", self._request, limit_s=_LIMIT_S)) as answers:
             while True:

@@ -101,7 +101,7 @@ class HardwareAdapter:
             return OptimalDevice(device=None, reasons=reasons, why=f"no device here has {asked}")
         chosen, *others = fitting
         reasons |= {one.name: _why_after(chosen, one, wanted, precision) for one in others}
-        why = _absent(wanted, devices) + _why(chosen, wanted, precision)
+        why = _absent(wanted, devices) + _reason_for(chosen, wanted, precision)
         return OptimalDevice(device=chosen, reasons=reasons, why=why)
 
     def get_optimal_device_placement(
@@ -207,7 +207,7 @@ def _order(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> 
     return place, device.target == "cpu", -(speed or 0.0), -(device.room or 0), device.name
 
 
-def _why(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> str:
+def _reason_for(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> str:
     speed = device.tflops.get(precision, Figure())
     fast = f"{speed.value:.3g} TFLOPS in {precision} ({speed.source})" if speed.value else "its speed isn't known"
     liked = "of a preferred vendor; " if _vendor(device) in set(wanted) else ""

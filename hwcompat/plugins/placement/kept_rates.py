@@ -96,7 +96,7 @@ def measured(target: str, device_name: str, *, torch: str, driver: str = "") -> 
     """Return TFLOPS by precision and bandwidth of a device from its kept rates, as figures: with a reason if they
     can't be read or don't count any more."""
     kept, why = read_rates(target, device_name)
-    if kept is not None and (moved := _moved(kept, torch, driver)):
+    if kept is not None and (moved := _mismatch(kept, torch, driver)):
         why = f"stress measured it on {kept.date}, and since then {moved}"
         kept = None
     if kept is None:
@@ -108,7 +108,7 @@ def measured(target: str, device_name: str, *, torch: str, driver: str = "") -> 
     return rates, Figure(value=kept.bandwidth_gbps, source=source if kept.bandwidth_gbps else "")
 
 
-def _moved(kept: KeptRates, torch: str, driver: str) -> str:
+def _mismatch(kept: KeptRates, torch: str, driver: str) -> str:
     found = [
         f"{name} moved from {then or 'none'} to {now or 'none'}"
         for name, then, now in (("torch", kept.torch, torch), ("the driver", kept.driver, driver))

@@ -89,7 +89,7 @@ def _placement(
                 device=device.name,
                 memory_bytes=workload.memory_bytes or 0,
                 seconds=workload.seconds.get(device.name, Figure(reason="not measured there")),
-                reason="pinned there" if workload.name in pinned else _why(problem, column, row),
+                reason="pinned there" if workload.name in pinned else _reason_for(problem, column, row),
             )
         )
     makespan = max((one.seconds for one in loads), default=0.0)
@@ -139,7 +139,7 @@ def _reasons(problem: PlacementProblem, loads: Sequence[DeviceLoad], row: int) -
     return found
 
 
-def _why(problem: PlacementProblem, column: Array, row: int) -> str:
+def _reason_for(problem: PlacementProblem, column: Array, row: int) -> str:
     workload, chosen = problem.workloads[row], int(column[row])
     device = problem.devices[chosen].name
     others = [number for number in problem.allowed[row].nonzero()[0] if number != chosen]

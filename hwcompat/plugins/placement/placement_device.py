@@ -173,8 +173,8 @@ def _reaches(target: str, accelerator: AcceleratorInfo) -> bool:
 
 def _processor(inventory: HardwareInfo, *, here: bool) -> Device:
     memory, cpu = inventory.memory, inventory.cpu
-    rates, _ = _measured(inventory, "cpu", cpu.model, here=here)
-    _, bandwidth = _measured(inventory, RAM, MAIN_MEMORY, here=here)
+    rates, _ = _kept_figures(inventory, "cpu", cpu.model, here=here)
+    _, bandwidth = _kept_figures(inventory, RAM, MAIN_MEMORY, here=here)
     available = memory.available_bytes
     if available is not None and memory.cgroup_limit_bytes is not None:
         available = min(available, memory.cgroup_limit_bytes - (memory.cgroup_used_bytes or 0))
@@ -195,7 +195,7 @@ def _accelerator(
     inventory: HardwareInfo, accelerator: AcceleratorInfo, target: str, name: str, free: Free | None
 ) -> Device:
     model, driver = accelerator.model, accelerator.driver_version or ""
-    rates, bandwidth = _measured(inventory, name, model, driver, here=free is not None)
+    rates, bandwidth = _kept_figures(inventory, name, model, driver, here=free is not None)
     usable = accelerator.extra_info.get("usable_memory_bytes")
     total = usable if isinstance(usable, int) else accelerator.memory_bytes
     if accelerator.memory_type == "unified" and inventory.memory.usable_bytes is not None:
@@ -217,7 +217,7 @@ def _accelerator(
     )
 
 
-def _measured(
+def _kept_figures(
     inventory: HardwareInfo, name: str, model: str, driver: str = "", *, here: bool
 ) -> tuple[Mapping[str, Figure], Figure]:
     if not here:

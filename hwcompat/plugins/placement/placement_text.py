@@ -95,12 +95,12 @@ def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: fl
         for device, why in misfit.reasons.items():
             lines += folded(f"  {device}: ", why, indent=4)
     lines.append("")
-    for remark in (_judged(found, planned_in_s), *found.remarks):
+    for remark in (_totals_text(found, planned_in_s), *found.remarks):
         lines += folded("", remark)
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _judged(found: Placement, planned_in_s: float) -> str:
+def _totals_text(found: Placement, planned_in_s: float) -> str:
     how = "all loaded at once" if found.mode is WorkloadMode.TOGETHER else "one after the other"
     text = f"Placed {len(found.assignments)} of {len(found.assignments) + len(found.misfits)} ({how}), {found.method}"
     if found.gap is None:

@@ -294,10 +294,10 @@ def greedy(problem: PlacementProblem) -> Array:
     orders = [np.lexsort((places, -shortest))]
     if problem.mode is WorkloadMode.TOGETHER:
         orders.append(np.lexsort((-shortest, -problem.memory, places)))
-    return min((_filled(problem, order, seconds, prices, bound) for order in orders), key=problem.worth)
+    return min((_place_in_order(problem, order, seconds, prices, bound) for order in orders), key=problem.worth)
 
 
-def _filled(problem: PlacementProblem, order: Array, seconds: Array, prices: Array, bound: float) -> Array:
+def _place_in_order(problem: PlacementProblem, order: Array, seconds: Array, prices: Array, bound: float) -> Array:
     """Place every workload in an order, among the devices with the fewest doubts: on the cheapest that ends before
     the bound, else on the one that ends earliest."""
     import numpy as np

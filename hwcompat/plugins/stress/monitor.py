@@ -136,7 +136,7 @@ class View:
         model = ", ".join(filter(None, [host.cpu_model or "processor", clock]))
         memory = _memory(host.memory_used_bytes, host.memory_total_bytes, wide)
         return [
-            ["cpu", model, *self._told(_CPU, host.cpu, "–", wide)],
+            ["cpu", model, *self._row_of(_CPU, host.cpu, "–", wide)],
             ["ram", "main memory", "", "", "", memory, "", host.memory_reason],
         ]
 
@@ -145,12 +145,12 @@ class View:
 
         simulated = " (simulated)" if device.simulated and not says_simulated(device.model) else ""
         memory = _memory(device.memory_used_bytes, device.memory_total_bytes, wide)
-        cells = self._told((device.vendor, device.index), device, memory, wide)
+        cells = self._row_of((device.vendor, device.index), device, memory, wide)
         if device.reason:
             cells[-1] = Text("silent: below", style="red")
         return [f"{device.vendor} {device.index}", f"{device.model}{simulated}", *cells]
 
-    def _told(self, key: tuple[str, int], now: CpuTelemetry | DeviceSample, memory: Any, wide: bool) -> list[Any]:
+    def _row_of(self, key: tuple[str, int], now: CpuTelemetry | DeviceSample, memory: Any, wide: bool) -> list[Any]:
         return [
             _temperature(now.temperature_c),
             _percent(now.compute_percent, wide),
@@ -210,7 +210,7 @@ def _percent(percent: float | None, wide: bool) -> Any:
 
     if percent is None:
         return "–"
-    return Text(f"{_bar(percent, 12 if wide else 8)} {percent:3.0f} %", style=_colour(percent))
+    return Text(f"{_bar(percent, 12 if wide else 8)} {percent:3.0f} %", style=_color(percent))
 
 
 def _memory(used: int | None, total: int | None, wide: bool) -> Any:
@@ -221,7 +221,7 @@ def _memory(used: int | None, total: int | None, wide: bool) -> Any:
     percent = 100 * used / total
     text = f"{used / 2**30:.1f}/{total / 2**30:.0f} GiB"
     bar = f"{_bar(percent, 10)} {percent:3.0f} %" if wide else _bar(percent, 5)
-    return Text(f"{bar} {text}", style=_colour(percent))
+    return Text(f"{bar} {text}", style=_color(percent))
 
 
 def _throttling(reasons: tuple[str, ...] | None) -> Any:
@@ -237,5 +237,5 @@ def _bar(percent: float, width: int) -> str:
     return "█" * full + "░" * (width - full)
 
 
-def _colour(percent: float) -> str:
+def _color(percent: float) -> str:
     return "red" if percent >= _FULL_PERCENT else "yellow" if percent >= _BUSY_PERCENT else "green"

@@ -92,7 +92,7 @@ def sustain(load: StressLoad, call_s: float, phase: str, duration_s: float, say:
     return {"calls": total_calls, "seconds": total_s, "processor_s": computed_s}
 
 
-def _measured(
+def _run_load(
     load: StressLoad, call_s: float, options: StressOptions, say: Say, *, sustained: bool
 ) -> dict[str, float]:
     """Run a load, sustained after its warm-up or shortly; return its work with the work of one call."""
@@ -117,7 +117,7 @@ def stress_ram(options: StressOptions, say: Say) -> None:
     stream = Stream(array_bytes)
     for number, kernel in enumerate(KERNELS):
         stream.use(kernel)
-        done = _measured(stream, least_seconds(stream), options, say, sustained=number == 0)
+        done = _run_load(stream, least_seconds(stream), options, say, sustained=number == 0)
         say("bandwidth", kernel=kernel, array_bytes=stream.array_bytes, remark=remark, **done)
 
 
@@ -144,14 +144,14 @@ def stress_device(options: StressOptions, say: Say) -> None:
             continue
         made.verify()
         on.prove(made)
-        done = _measured(made, call_s, options, say, sustained=sustained)
+        done = _run_load(made, call_s, options, say, sustained=sustained)
         made.verify()
         sustained = False
         say("rate", precision=precision, size=made.size, **done)
     if on.is_on_host:
         return  # target ram measures its memory
     copy, call_s = suitable(lambda size: Copy(on, size), copy_sizes(on.memory_bytes), limit_s)
-    done = _measured(copy, call_s, options, say, sustained=False)
+    done = _run_load(copy, call_s, options, say, sustained=False)
     say("bandwidth", kernel=copy.name, array_bytes=copy.array_bytes, remark="", **done)
 
 

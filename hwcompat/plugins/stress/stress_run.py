@@ -91,7 +91,7 @@ def run_stress(
     )
 
 
-def _ending(watched: Watched) -> tuple[StressEnding, str]:
+def _ending_of(watched: Watched) -> tuple[StressEnding, str]:
     if watched.timed_out:
         last = watched.events[-1] if watched.events else {}
         at = str(last.get("load") or last.get("event") or "its start")
@@ -119,7 +119,7 @@ def _round(
                 time.sleep(0.02)
         for child in children:
             child.hearing.join(timeout=5)
-            child.ending = _ending(child)
+            child.ending = _ending_of(child)
             note(f"{child.options.target}: {child.ending[0].replace('_', ' ')}")
     return children, taken
 
@@ -135,12 +135,12 @@ def _start(options: StressOptions, stack: contextlib.ExitStack, note: Note) -> W
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(json.dumps(asdict(options)).encode())
         process.stdin.close()
-    watched.hearing = threading.Thread(target=_hear, args=(watched, note), daemon=True)
+    watched.hearing = threading.Thread(target=_read_events, args=(watched, note), daemon=True)
     watched.hearing.start()
     return watched
 
 
-def _hear(watched: Watched, note: Note) -> None:
+def _read_events(watched: Watched, note: Note) -> None:
     assert watched.process.stdout is not None
     for line in watched.process.stdout:
         try:

@@ -109,7 +109,7 @@ def backlog(
         if (cell := Cell.parse(name)).precision == precision and cell.target.variant == target.variant
     }
     known = {recipe.model_type: coverage(target, recipe.operators) for recipe in recipes}
-    measured = [_measured(name, lines, known.get(name)) for name, lines in sorted(ran.items())]
+    measured = [_measured_obstacles(name, lines, known.get(name)) for name, lines in sorted(ran.items())]
     predicted = [
         Obstacles(model_type=name, operators=dict.fromkeys(found.missing, MISSING), measured=False)
         for name, found in known.items()
@@ -126,7 +126,7 @@ def backlog(
         precision=precision,
         source=asked.source,
         evidence=evidence,
-        items=_items([*measured, *predicted], asked, _reasons(ran)),
+        items=_items([*measured, *predicted], asked, _reasons_by_operator(ran)),
         groups=_groups([*measured, *predicted]),
         types=len({*known, *ran}),
         passing=sum(one.passes for one in measured),
@@ -138,7 +138,7 @@ def backlog(
     )
 
 
-def _measured(model_type: str, lines: Sequence[CheckLine], known: OperatorCoverage | None) -> Obstacles:
+def _measured_obstacles(model_type: str, lines: Sequence[CheckLine], known: OperatorCoverage | None) -> Obstacles:
     """Return the obstacles in a type's last run; if its failures name no operator, those of the table."""
     failed = [line for line in lines if line.outcome is not Outcome.PASSED]
     operators = {_DOMAIN.sub("onnx.", name): OFFLOADED for line in lines for name in line.offloaded_ops}
@@ -154,7 +154,7 @@ def _measured(model_type: str, lines: Sequence[CheckLine], known: OperatorCovera
     return Obstacles(model_type=model_type, operators=operators, measured=True, other=other)
 
 
-def _reasons(ran: Mapping[str, Sequence[CheckLine]]) -> dict[str, str]:
+def _reasons_by_operator(ran: Mapping[str, Sequence[CheckLine]]) -> dict[str, str]:
     """Return by operator the reason in the first message that names it."""
     found: dict[str, str] = {}
     for model_type, lines in ran.items():

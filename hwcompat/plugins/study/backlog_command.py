@@ -114,14 +114,14 @@ def backlog_json(found: Backlog) -> str:
 
 def backlog_text(found: Backlog, *, width: int = 80, most: int | None = None) -> str:
     """Return the list for a terminal: one operator a paragraph, `most` of them at most."""
-    parts = [[_title(found)], [line for one in _standing(found) for line in _folded("", one, width)]]
+    parts = [[_title(found)], [line for one in _counts_text(found) for line in _folded("", one, width)]]
     for number, item in enumerate(found.items[:most], start=1):
         facts = {label: text for label, text in _facts(item).items() if text not in ("", _NONE)}
         parts.append([f"{number}. {one_line(item.operator)}"])
         parts[-1] += [line for label, text in facts.items() for line in _folded(f"   {label}: ", text, width, 5)]
     if most is not None and len(found.items) > most:
         parts.append([f"and {len(found.items) - most} more (--format markdown or json shows all)"])
-    parts += [_folded("", text, width, 3) for text in _behind(found)]
+    parts += [_folded("", text, width, 3) for text in _appendix(found)]
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
@@ -134,9 +134,9 @@ def backlog_markdown(found: Backlog, *, level: int = 1) -> str:
         for number, (item, one) in enumerate(zip(found.items, facts, strict=True), start=1)
     ]
     parts = [f"{'#' * level} {markdown(_title(found))}"]
-    parts += [markdown(line, longest=3000) for line in _standing(found)]
+    parts += [markdown(line, longest=3000) for line in _counts_text(found)]
     parts.append(markdown_table(["", "operator", *labels], rows) if rows else "Nothing is known to stand in the way.")
-    parts += [markdown(line, longest=3000) for line in _behind(found)]
+    parts += [markdown(line, longest=3000) for line in _appendix(found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -148,7 +148,7 @@ def _title(found: Backlog) -> str:
     return f"Operators to do for {found.target} ({found.precision})"
 
 
-def _standing(found: Backlog) -> Iterator[str]:
+def _counts_text(found: Backlog) -> Iterator[str]:
     never = (
         f", {found.predicted} never ran ({found.clear} of them lack nothing that is known)" if found.predicted else ""
     )
@@ -171,7 +171,7 @@ def _facts(item: Item) -> dict[str, str]:
     )
 
 
-def _behind(found: Backlog) -> Iterator[str]:
+def _appendix(found: Backlog) -> Iterator[str]:
     """Return what follows the list: operators that have to be added together, and failures that name none."""
     for group in found.groups[:_SHOWN_GROUPS]:
         yield f"together {', '.join(group.operators)}: unlock {listed(group.unlocks, _SHOWN_TYPES)}"

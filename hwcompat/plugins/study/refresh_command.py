@@ -80,7 +80,7 @@ def refresh(asked: Options, command: str) -> int:
     ran = [one.cell.id for one in suites]
     again = still_expired(ran, read_folder(asked.evidence), inventory, machine, project)
     left |= {cell: "; ".join(texts(why)) for cell, why in again.items()}
-    click.echo(_said(len(plan.cells), len(ran) - len(again), left))
+    click.echo(_result_text(len(plan.cells), len(ran) - len(again), left))
     was_named = bool(asked.models or plan.devices) and not asked.allow_fallback
     return 1 if code == 0 and left and was_named else code
 
@@ -94,7 +94,7 @@ def _refuse_other_jobs(asked: Options) -> None:
         raise UsageError(f"--refresh --dry-run isn't told as {asked.format_}", fix="Take table or json.")
 
 
-def _said(expired: int, measured: int, left: Mapping[str, str]) -> str:
+def _result_text(expired: int, measured: int, left: Mapping[str, str]) -> str:
     lines = [f"Refreshed   {measured} of {expired} expired cell(s)"]
     lines += [f"Still       {cell} is expired: {why}" for cell, why in list(left.items())[:_SHOWN]]
     if len(left) > _SHOWN:

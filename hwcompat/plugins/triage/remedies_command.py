@@ -87,7 +87,7 @@ def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]
         if any(sign in text for sign in "*?["):
             fitting = [cell for cell in failing if fnmatchcase(cell, text)]
             if not fitting:
-                raise _no_such(text, failing, evidence)
+                raise _nothing_matches(text, failing, evidence)
             found |= {id_: cell for id_ in fitting if (cell := parsed(id_))}
             continue
         cell = Cell.parse(text)
@@ -98,7 +98,7 @@ def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]
     return tuple(found.values())
 
 
-def _no_such(pattern: str, failing: Sequence[str], evidence: Path | None) -> NothingMatched:
+def _nothing_matches(pattern: str, failing: Sequence[str], evidence: Path | None) -> NothingMatched:
     shown = ", ".join(echo(cell) for cell in failing[:_SHOWN])
     where = f"of {evidence}" if evidence else "since there is no evidence"
     return NothingMatched(
@@ -116,14 +116,14 @@ def remedies_markdown(cells: Sequence[CellTried], folder: str) -> str:
     lines = [
         "# Remedies",
         "",
-        f"{_turned(cells)} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}.",
+        f"{_count_fixed(cells)} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}.",
     ]
     for one in cells:
         lines += ["", f"## {code(one.cell.id)}", "", *_cell_markdown(one)]
     return "\n".join(lines)
 
 
-def _turned(cells: Sequence[CellTried]) -> int:
+def _count_fixed(cells: Sequence[CellTried]) -> int:
     return sum(1 for one in cells if one.smallest)
 
 
@@ -134,7 +134,7 @@ def _cell_markdown(one: CellTried) -> list[str]:
         return [f"Not measured: {markdown(one.problem)}"]
     lines = [f"As it is: {code(one.error_type)}, {markdown(one.why)}"]
     if one.tried:
-        rows = [(code(tried.step.id), markdown(_came_to(tried))) for tried in one.tried]
+        rows = [(code(tried.step.id), markdown(_result_text(tried))) for tried in one.tried]
         lines += ["", markdown_table(("remedy", "what came of it"), rows), ""]
     found = one.smallest
     if found is None:
@@ -150,7 +150,7 @@ def _cell_markdown(one: CellTried) -> list[str]:
     return lines
 
 
-def _came_to(one: TriedRemedy) -> str:
+def _result_text(one: TriedRemedy) -> str:
     said = f"{_SAID[one.state]} (level {one.level}, {one.seconds:.0f} s)"
     what = "; ".join(one.conditions) if one.state is TrialState.TURNED else one.why
     return f"{said}: {what}" if what else said
@@ -172,7 +172,7 @@ def remedies_json(cells: Sequence[CellTried], folder: str, timestamp: str) -> st
         "schema_version": SCHEMA_VERSION,
         "timestamp": timestamp,
         "folder": folder,
-        "turned": _turned(cells),
+        "turned": _count_fixed(cells),
         "cells": [cell_to_dict(one) for one in cells],
     }
     return json_text(data, indent=1, ascii_alone=True)

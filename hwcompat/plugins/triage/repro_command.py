@@ -105,7 +105,7 @@ def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[Cap
     if captured.refused or captured.step is None:
         shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(f"{captured.check} of {cell} cannot be shown by a script", why=captured.refused)
-    return _written(cell, captured, source, folder, planned, known.runs, limit)
+    return _write_folder(cell, captured, source, folder, planned, known.runs, limit)
 
 
 def refuse(cell: Cell) -> None:
@@ -169,7 +169,7 @@ def _empty(folder: Path) -> None:
         raise OutputError(f"{folder} cannot be written", why=error.strerror or str(error)) from error
 
 
-def _written(
+def _write_folder(
     cell: Cell,
     captured: CapturedFailure,
     source: ModelSource,
@@ -200,7 +200,7 @@ def _written(
             break
     text, shown, judgement = next((one for one in tried if one[2].same), tried[0])
     write_whole(folder / SCRIPT, text)
-    _tidy(captured, folder)
+    _remove_unused(captured, folder)
     issue = issue_text(captured, shown, judgement, title=title, story=story, script=text, run=next(iter(runs), None))
     write_whole(folder / README, issue)
     return captured, judgement
@@ -216,7 +216,7 @@ def _python_of(way: Way | None) -> str:
     return str(found.python)
 
 
-def _tidy(captured: CapturedFailure, folder: Path) -> None:
+def _remove_unused(captured: CapturedFailure, folder: Path) -> None:
     """Remove what the script doesn't read from its folder."""
     kept = {SCRIPT, INPUTS, EXPECTED}
     if captured.step and captured.step.way.has_graph:

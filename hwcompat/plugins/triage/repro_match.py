@@ -73,7 +73,7 @@ def _judge_exceptions(captured: CapturedFailure, shown: Shown) -> ReproMatch:
         return _no(f"the check raised {captured.exception}, and the script gives numbers off by {shown.error:.2g}")
     first, second = _core(captured.message), _core(shown.message)
     # What a worker raises reaches us as text: the class is lost, the runtime's own status is in the message.
-    if captured.exception in (shown.exception, "WorkerError") and _alike(first, second):
+    if captured.exception in (shown.exception, "WorkerError") and _similar(first, second):
         return _yes(f"{shown.exception} in both, with the same message")
     named, said = set(_OPERATOR.findall(first)), set(_OPERATOR.findall(second))
     if named and named == said:
@@ -92,7 +92,7 @@ def _core(message: str) -> str:
     return found + rest if found else message
 
 
-def _alike(first: str, second: str) -> bool:
+def _similar(first: str, second: str) -> bool:
     before, after = signature(first), signature(second)
     length = min(len(before), len(after), _LONGEST_ALIKE)
     return before[:length] == after[:length] and bool(length or before == after)

@@ -126,7 +126,7 @@ def issue_text(
             "## Versions",
             "",
             fenced(_versions(shown)),
-            *_seen_in(run, needs[1].split(", ") if needs else []),
+            *_run_facts(run, needs[1].split(", ") if needs else []),
             "",
             "## Checked",
             "",
@@ -151,7 +151,7 @@ def _versions(shown: Shown) -> str:
     return "\n".join(found) or "the script printed none"
 
 
-def _seen_in(run: RunLine | None, needs: Sequence[str]) -> list[str]:
+def _run_facts(run: RunLine | None, needs: Sequence[str]) -> list[str]:
     if run is None:
         return []
     wanted = {"python", *needs}

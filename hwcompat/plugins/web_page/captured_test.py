@@ -179,12 +179,12 @@ class CapturedTest(ModelTest):
         return captured.number(f"pass {file} {digest_of(arrays)}", captured.passes, made)
 
     def error(self, got: Outputs, want: Outputs) -> Any:
-        return self._asked("error", got, want)
+        return self._record_error("error", got, want)
 
     def difference(self, got: Outputs, want: Outputs) -> Any:
-        return self._asked("difference", got, want)
+        return self._record_error("difference", got, want)
 
-    def _asked(self, what: str, got: Outputs, want: Outputs) -> AskedCall:
+    def _record_error(self, what: str, got: Outputs, want: Outputs) -> AskedCall:
         if not isinstance(got.arrays, _NotComputed):
             raise NotCaptured("it compares what no pass of the target gave")
         if not all(is_meant(one) for one in want.arrays.values()):

@@ -112,11 +112,11 @@ class RankRunner:
         """Return arrays by name: outputs (`out`), outputs with each rank in turn damaged (`heard`), gradients
         (`grad`); the shapes of its parameters (`held`), their bytes, and its communication in both passes."""
         self.progress.step(f"{self.case.name}: forward")
-        with self._watched() as traffic:
+        with self._count_traffic() as traffic:
             outputs = self._forward()
         held = {plain_name(name): one for name, one in self.part.named_parameters() if not one.is_meta}
         found: dict[str, Any] = {
-            "out": self._gathered(outputs),
+            "out": self._gather_outputs(outputs),
             "heard": [],
             "held": {name: tuple(one.shape) for name, one in held.items()},
             "bytes": sum(one.numel() * one.element_size() for one in held.values()),
@@ -126,20 +126,20 @@ class RankRunner:
         }
         for rank in range(self.case.split.size):
             self.progress.step(f"{self.case.name}: listening to rank {rank}")
-            with self._damaged(rank):
-                found["heard"].append(self._gathered(self._forward()))
+            with self._damage(rank):
+                found["heard"].append(self._gather_outputs(self._forward()))
         if self.case.gradients:
             self.progress.step(f"{self.case.name}: backward")
-            with self._watched() as traffic:
+            with self._count_traffic() as traffic:
                 self._backward()
             found |= {"backward": traffic.calls, "grad": self._gradients()}
         return found
 
-    def _watched(self) -> AbstractContextManager[Traffic]:
+    def _count_traffic(self) -> AbstractContextManager[Traffic]:
         return Traffic(self.axes, self.progress.talked).watched()
 
     @contextmanager
-    def _damaged(self, rank: int) -> Iterator[None]:
+    def _damage(self, rank: int) -> Iterator[None]:
         """Damage all parameters for a while if this is that rank."""
         import torch
 
@@ -183,7 +183,7 @@ class RankRunner:
         given = given if isinstance(given, tuple | list) else (given,)
         return dict(zip(stage.outputs, given, strict=True))
 
-    def _gathered(self, outputs: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    def _gather_outputs(self, outputs: Mapping[str, torch.Tensor]) -> dict[str, Array]:
         """Return the outputs of all copies, concatenated, on the ranks of the last stage."""
         import torch
 
@@ -217,8 +217,8 @@ class RankRunner:
             self._backward_of_copies()
             return
         weights = self._weights(self._forward())
-        self._through_pipeline(_weighed, _side_by_side(list(weights.values())) if weights else None)
-        self._average()
+        self._through_pipeline(_weighted_loss, _concatenate(list(weights.values())) if weights else None)
+        self._average_gradients()
 
     def _backward_of_copies(self) -> None:
         from torch.nn.parallel import DistributedDataParallel
@@ -232,7 +232,7 @@ class RankRunner:
         total: Any = sum((outputs[name] * one).sum() for name, one in weights.items() if outputs[name].requires_grad)
         total.backward()
 
-    def _average(self) -> None:
+    def _average_gradients(self) -> None:
         """Average the copies' gradients, as DDP does for a model that isn't a stage."""
         import torch.distributed as dist
 
@@ -263,13 +263,13 @@ class RankRunner:
         return parts
 
 
-def _weighed(outputs: Any, weights: torch.Tensor) -> torch.Tensor:
+def _weighted_loss(outputs: Any, weights: torch.Tensor) -> torch.Tensor:
     """Return the loss of one microbatch, whose weights of all outputs are concatenated."""
     several = outputs if isinstance(outputs, tuple | list) else (outputs,)
-    return (_side_by_side([one for one in several if one.is_floating_point()]) * weights).sum()
+    return (_concatenate([one for one in several if one.is_floating_point()]) * weights).sum()
 
 
-def _side_by_side(tensors: list[torch.Tensor]) -> torch.Tensor:
+def _concatenate(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return tensors of one batch as one, a row for each example: torch's schedules split a single target."""
     import torch
 

@@ -116,10 +116,10 @@ def _broken(processes: Sequence[Process], deadline_s: float) -> Broken | None:
             time.sleep(_ECHO_S)
             break
         if time.monotonic() > until:
-            return _hung(processes, deadline_s)
+            return _waited_for(processes, deadline_s)
         time.sleep(_LOOK_S)
     dead = [one for one in processes if one.child.poll()]
-    return _died(dead) if dead else None
+    return _first_failed(dead) if dead else None
 
 
 @contextlib.contextmanager
@@ -156,7 +156,7 @@ def environment_of(rank: int | None, ranks: int) -> dict[str, str]:
     return with_product() | own | ({} if rank is None else {"RANK": str(rank)})
 
 
-def _died(dead: Sequence[Process]) -> Broken:
+def _first_failed(dead: Sequence[Process]) -> Broken:
     """Return the process that failed first: killed by a signal, or with an error other than a partner's end."""
     states = {str(one): one.status() for one in dead}
 
@@ -175,7 +175,7 @@ def _died(dead: Sequence[Process]) -> Broken:
     return first, f"{first} ended at {step}" if step else f"{first} ended", why, step
 
 
-def _hung(processes: Sequence[Process], deadline_s: float) -> Broken:
+def _waited_for(processes: Sequence[Process], deadline_s: float) -> Broken:
     """Return the rank that the others wait for: of the running ones, the one with the least communication."""
     running = [one for one in processes if one.child.poll() is None]
     where = [(one.status(), one) for one in running if one.rank is not None] or [

@@ -114,15 +114,15 @@ def plan_mesh(devices: Sequence[Device], figures: ModelFigures, wanted: Split | 
                 raise
             rejected.append(refusal.why if refusal.why.startswith(f"{split}:") else f"{split}: {refusal.why}")
             continue
-        return replace(plan, left_out=(*left_out, *plan.left_out), rejected=tuple(_briefly(rejected)))
+        return replace(plan, left_out=(*left_out, *plan.left_out), rejected=tuple(_brief(rejected)))
     raise DoesntFit(
         f"{figures.name} fits no mesh of these {len(usable)} device(s)",
-        why="; ".join([*_briefly(rejected), *left_out]) or "there is none",
+        why="; ".join([*_brief(rejected), *left_out]) or "there is none",
         fix="Plan with more devices, or in a smaller precision: --precision bfloat16.",
     )
 
 
-def _briefly(told: Sequence[str], most: int = 6, what: str = "splits") -> list[str]:
+def _brief(told: Sequence[str], most: int = 6, what: str = "splits") -> list[str]:
     more = len(told) - most
     return [*told[:most], *([f"and {more} more {what}"] if more > 0 else [])]
 
@@ -168,7 +168,7 @@ def _planned(devices: Sequence[Device], figures: ModelFigures, split: Split) -> 
         _too_tight(one) for one in ranks if one.room_bytes is not None and one.parameter_bytes > one.room_bytes
     ]:
         raise DoesntFit(
-            f"{figures.name} doesn't fit when split by {split}", why="; ".join(_briefly(tight, 2, "ranks")), fix=_FIX
+            f"{figures.name} doesn't fit when split by {split}", why="; ".join(_brief(tight, 2, "ranks")), fix=_FIX
         )
     idle = [one.name for one in devices if one not in mesh.devices]
     return MeshPlan(
@@ -189,7 +189,7 @@ def _of_model(figures: ModelFigures, split: Split) -> list[str]:
     elif split.tensor > 1:
         uneven = [f"{size} {name}" for name, size in figures.divided.items() if size % split.tensor]
         if uneven:
-            told = ", ".join(_briefly(uneven, 2, "sizes"))
+            told = ", ".join(_brief(uneven, 2, "sizes"))
             problems.append(f"tensor={split.tensor}: {split.tensor} doesn't divide {told}")
     if split.pipeline > 1 and figures.no_pipeline:
         problems.append(f"pipeline={split.pipeline}: {figures.no_pipeline}")

@@ -119,7 +119,7 @@ def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _told(name: str, precision: str) -> dict[str, Any]:
+def _subject_fields(name: str, precision: str) -> dict[str, Any]:
     """Build the fields of `MeshSubject` for one model type or folder. Raises whatever building one raises."""
     folder = Path(name) if Path(name).is_dir() else None
     model_type = str(read_checkpoint(folder).config["model_type"]) if folder else name
@@ -199,14 +199,14 @@ def figures(whole: torch.nn.Module, facts: Mapping[str, Any], name: str, precisi
         split_layers=tuple(split),
         split_before=split_ends["before"],
         split_after=split_ends["after"],
-        divided=_divided(whole, dims, plan),
+        divided=_tensor_divisors(whole, dims, plan),
         tensor_plan="transformers' own tensor plan" if dims else "",
         no_tensor="" if dims else f"transformers has no tensor plan for {name}",
         no_pipeline=facts["no_pipeline"],
     )
 
 
-def _divided(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str, str]) -> dict[str, int]:
+def _tensor_divisors(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str, str]) -> dict[str, int]:
     """Return what a tensor split has to divide: heads if attention itself is split, and the axes of parameters."""
     config: Any = whole.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -226,7 +226,7 @@ def _divided(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str,
 
 def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
     try:
-        return _told(asked["name"], asked["precision"])
+        return _subject_fields(asked["name"], asked["precision"])
     except Exception as error:  # whatever a model raises is why it can't be put on a mesh
         why = f"{type(error).__name__}: {one_line(str(error))}"
         raise ModelError(f"{echo(asked['name'])} can't be put on a mesh", why=why) from error

@@ -203,7 +203,7 @@ class PipelineStage:
         if not self.is_first:
             for name in outline.before:
                 _give_up(model.get_submodule(name), partial(self._blank, outline.blanks[name]))
-            own[first].register_forward_pre_hook(self._take, with_kwargs=True, prepend=True)
+            own[first].register_forward_pre_hook(self._replace_input, with_kwargs=True, prepend=True)
         if not self.is_last:
             for name in (*outline.after, *outline.unused):
                 _give_up(model.get_submodule(name), partial(_refuse, name))
@@ -221,7 +221,7 @@ class PipelineStage:
         sizes = [batch if place == 0 and size == whole else size for place, size in enumerate(shape)]
         return self.received.detach().new_zeros(sizes)
 
-    def _take(self, _module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    def _replace_input(self, _module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
         """Give the first own layer what the stage before sent, instead of its usual input."""
         if args:
             return (self.received, *args[1:]), kwargs

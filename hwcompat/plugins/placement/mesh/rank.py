@@ -41,17 +41,17 @@ class RankProgress:
 
     def step(self, name: str) -> None:
         """Record the current step."""
-        self._tell(step=name[:_LONGEST])
+        self._write_status(step=name[:_LONGEST])
 
     def talked(self) -> None:
         """Record a communication that is about to start."""
-        self._tell(calls=self._told["calls"] + 1)
+        self._write_status(calls=self._told["calls"] + 1)
 
     def failed(self, error: BaseException) -> None:
         """Record the failure that ends the rank."""
-        self._tell(at=time.time(), failure=f"{type(error).__name__}: {error}"[:_LONGEST])
+        self._write_status(at=time.time(), failure=f"{type(error).__name__}: {error}"[:_LONGEST])
 
-    def _tell(self, **changes: Any) -> None:
+    def _write_status(self, **changes: Any) -> None:
         self._told |= changes
         os.pwrite(self._handle, f"{json.dumps(self._told):<{_ROOM}}".encode(), 0)
 

@@ -52,9 +52,9 @@ def judge(job: MeshJob, number: int, folder: Path) -> CaseResult:
     checks = [
         _outputs(OUTPUTS, case, ranks, whole["exact_out"], masks, limit),
         _outputs(SAME, case, ranks, whole["out"], masks, limit),
-        _held(case, ranks, whole),
-        _heard(case, ranks, masks, limit),
-        _talked(case, ranks),
+        _check_parameters(case, ranks, whole),
+        _check_damage(case, ranks, masks, limit),
+        _check_traffic(case, ranks),
     ]
     if case.gradients:
         checks.insert(2, _gradients(case, ranks, whole["exact_grad"], whole["tied"], limit))
@@ -68,7 +68,7 @@ def _last_stage(case: MeshCase) -> list[int]:
     return list(range((case.split.pipeline - 1) * size, case.split.size))
 
 
-def _worst(name: str, found: Sequence[tuple[int, Comparison]], limit: float) -> MeshCheck:
+def _check_outputs_within(name: str, found: Sequence[tuple[int, Comparison]], limit: float) -> MeshCheck:
     rank, worst = max(found, key=lambda one: one[1].max_rel_error)
     passed = worst.max_rel_error <= limit
     detail = "" if passed else f"rank {rank}: {worst}"
@@ -85,7 +85,7 @@ def _outputs(
         ]
     except ReferenceNotFinite as error:
         return MeshCheck(name=name, passed=False, detail=str(error))
-    return _worst(name, each, limit)
+    return _check_outputs_within(name, each, limit)
 
 
 def _gradients(
@@ -109,13 +109,13 @@ def _gradients(
                 told = f"rank {place}: {_shape(own_shapes.get(others[0]))} is the gradient of {others[0]}"
                 more = f", and {len(others) - 1} more aren't right" if len(others) > 1 else ""
                 return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=told + more)
-            found.append((place, replace(compare_gradients(got, want), worst=_farthest(got, want))))
+            found.append((place, replace(compare_gradients(got, want), worst=_largest_error(got, want))))
     except ReferenceNotFinite as error:
         return MeshCheck(name=GRADIENTS, passed=False, detail=str(error))
-    return _worst(GRADIENTS, found, limit)
+    return _check_outputs_within(GRADIENTS, found, limit)
 
 
-def _farthest(got: Arrays, want: Arrays) -> str:
+def _largest_error(got: Arrays, want: Arrays) -> str:
     """Return the parameter whose gradient has the largest error."""
     return f"the gradient of {max(want, key=lambda name: float(np.abs(got[name] - want[name]).max(initial=0.0)))}"
 
@@ -150,7 +150,7 @@ def _is_of_stage(name: str, case: MeshCase, stage: int, whole: Facts) -> bool:
     return first == 0 if side == "before" else bool(stop == whole["count"])
 
 
-def _held(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> MeshCheck:
+def _check_parameters(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> MeshCheck:
     if case.split.tensor > 1 and not whole["dims"]:
         return MeshCheck(name=HELD, passed=False, detail="no parameter is divided by a tensor split")
     wrong = []
@@ -172,7 +172,7 @@ def _shape(shape: Sequence[int] | None) -> str:
 # Effect of damage
 
 
-def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) -> MeshCheck:
+def _check_damage(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) -> MeshCheck:
     """Check that damage to one rank changes the outputs of its copy's share of the batch on every rank that has
     outputs, and leaves those of other copies unchanged."""
     wrong: list[str] = []
@@ -183,7 +183,7 @@ def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) 
         for rank, after in enumerate(ranks[listener]["heard"]):
             copy = rank // case.split.tensor % copies
             for share in range(copies):
-                moved = _moved(before, after, masks, share, copies)
+                moved = _output_change(before, after, masks, share, copies)
                 if share == copy:
                     # A rank with outputs of another part of a layer depends on this one only through the sums.
                     least = min(least, moved)
@@ -196,7 +196,7 @@ def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) 
     return MeshCheck(name=HEARD, passed=not wrong, error=shown, tolerance=HEARD_BY * limit, detail=detail)
 
 
-def _moved(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int) -> float:
+def _output_change(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int) -> float:
     """Return the relative change of the outputs of one share of the batch; infinite if they are missing."""
 
     def part(one: Array) -> Array:
@@ -216,7 +216,7 @@ def _moved(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int
 # Communication
 
 
-def _talked(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
+def _check_traffic(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
     """Check the traffic: collectives along `tensor` and sends along `pipeline`, copies in the backward pass."""
     needed = {"tensor": "forward", "pipeline": "forward"} | ({"data": "backward"} if case.gradients else {})
     silent = [

@@ -41,7 +41,7 @@ def acquire(state: PoolState, load: PoolLoad) -> Entry:
         other = state.loads.get(load.key)
         if other is not None:
             state.counts["waits"] += 1
-            return _awaited(state, other, me)
+            return _wait_for_load(state, other, me)
         state.counts["misses"] += 1
         known = state.sizes.get(load.key)
         load.number, load.owner, load.own = next(state.numbers), me, _under_way.get()
@@ -55,7 +55,7 @@ def acquire(state: PoolState, load: PoolLoad) -> Entry:
         entry = _built_or_retried(state, load, account)
         accounts = [state.account(device) for device in entry.size.bytes_by_device]
         with state.lock:
-            _arrived(state, load, entry)
+            _finish_load(state, load, entry)
     except BaseException as error:
         _failed(state, load, error)
         raise
@@ -64,7 +64,7 @@ def acquire(state: PoolState, load: PoolLoad) -> Entry:
     return entry
 
 
-def _awaited(state: PoolState, load: PoolLoad, me: int) -> Entry:
+def _wait_for_load(state: PoolState, load: PoolLoad, me: int) -> Entry:
     """Return what another thread's load gives, with the lease that this thread got when the load ended."""
     by_itself = load.number in _under_way.get()
     load.waiting[me] += 1
@@ -235,7 +235,7 @@ def _change(before: int | None, after: int | None) -> int | None:
 # Its end
 
 
-def _arrived(state: PoolState, load: PoolLoad, entry: Entry) -> None:
+def _finish_load(state: PoolState, load: PoolLoad, entry: Entry) -> None:
     _end(state, load)
     for device, count in entry.size.bytes_by_device.items():
         state.accounts[device].add(count)

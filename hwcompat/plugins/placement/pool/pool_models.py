@@ -153,7 +153,7 @@ def built_on(place: ModelPlace, constructor: Callable[..., Any]) -> Any:
     model = constructor(device=place.argument) if given else constructor()
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        return _moved(place, model)
+        return _move_to(place, model)
     if given or place.device == "cpu":
         return model
     move = getattr(model, "to", None)
@@ -167,7 +167,7 @@ def built_on(place: ModelPlace, constructor: Callable[..., Any]) -> Any:
     return model if moved is None else moved
 
 
-def _moved(place: ModelPlace, model: Any) -> Any:
+def _move_to(place: ModelPlace, model: Any) -> Any:
     if place.precision:
         from hardware.model.calls import in_dtype, torch_dtype
 

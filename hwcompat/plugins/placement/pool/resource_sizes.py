@@ -42,7 +42,7 @@ def size_of(resource: object, device: str, name_of: Callable[[Any], str], declar
     """Return the size of a resource. `device` is where a declared figure counts, `name_of` returns the pool's name of
     a torch device."""
     # Each storage once, however many tensors share it.
-    tensors = _below(resource, _DEEPEST, set())
+    tensors = _leaves_of(resource, _DEEPEST, set())
     parts = {identity: part for one in tensors for part, identity in _storages(one, name_of)}
     if parts:
         found: Counter[str] = Counter()
@@ -69,7 +69,7 @@ def weak(resource: object) -> weakref.ref[Any] | None:
         return None
 
 
-def _below(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
+def _leaves_of(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
     """Yield tensors and arrays of a resource. Reads attributes and calls nothing of the resource's own but what torch
     gives every module."""
     if id(resource) in met:
@@ -84,11 +84,11 @@ def _below(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
     ):
         yield resource
     elif depth and not isinstance(resource, str | bytes | int | float | type | None):
-        for value in _inside(resource):
-            yield from _below(value, depth - 1, met)
+        for value in _members_of(resource):
+            yield from _leaves_of(value, depth - 1, met)
 
 
-def _inside(resource: object) -> list[object]:
+def _members_of(resource: object) -> list[object]:
     if isinstance(resource, Mapping):
         return list(resource.values())
     if isinstance(resource, list | tuple | set | frozenset):

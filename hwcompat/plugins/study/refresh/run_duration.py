@@ -53,7 +53,7 @@ def run_costs(evidence: Evidence) -> dict[str, RunCost]:
 
 def _cost(run: RunLine, lines: Sequence[CheckLine], ended_at: str) -> RunCost | None:
     first = min(line.started_at for line in lines)
-    startup, rest = _between(run.started_at, first), _between(first, ended_at)
+    startup, rest = _seconds_between(run.started_at, first), _seconds_between(first, ended_at)
     if startup is None or rest is None:
         return None
     files = len({line.cell_id for line in lines})
@@ -61,7 +61,7 @@ def _cost(run: RunLine, lines: Sequence[CheckLine], ended_at: str) -> RunCost | 
     return RunCost(startup_s=startup, per_file_s=max(0.0, beside / files))
 
 
-def _between(start: str, end: str) -> float | None:
+def _seconds_between(start: str, end: str) -> float | None:
     """Return seconds from one time to another; None if they aren't times in that order."""
     try:
         seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
@@ -93,7 +93,7 @@ def duration_of(one: ExpiredCell, costs: Mapping[str, RunCost], machine: str) ->
 
 def total_of(cells: Sequence[ExpiredCell], costs: Iterable[RunCost], asked_jobs: int | None) -> Total:
     """Return seconds for all cells as they would be scheduled, with the time before the first check."""
-    suites = [_stand_in(one) for one in cells]
+    suites = [_unwritten_suite(one) for one in cells]
     jobs = asked_jobs or (default_jobs(suites) if suites else 1)
     known = {one.cell.id: seconds for one in cells if (seconds := one.duration.seconds) is not None}
     unknown = len(cells) - len(known)
@@ -121,7 +121,7 @@ def _scheduled(suites: Sequence[SuiteFile], known: Mapping[str, float], jobs: in
     return now
 
 
-def _stand_in(one: ExpiredCell) -> SuiteFile:
+def _unwritten_suite(one: ExpiredCell) -> SuiteFile:
     """Return what the schedule has to know of a suite that isn't written yet."""
     plain = SuiteFile(path=Path(f"{one.cell.slug}.py"), cell=one.cell, subject=one.subject, checks=(), suite_hash="")
     return replace(plain, model_revision=one.cell.model) if one.subject == "checkpoint" else plain

@@ -232,7 +232,7 @@ def traced_values(
     class Keeping(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            for one in (*(out if isinstance(out, tuple | list) else (out,)), *_inside(func, args, kwargs or {}, out)):
+            for one in (*(out if isinstance(out, tuple | list) else (out,)), *_inner(func, args, kwargs or {}, out)):
                 if isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel() > 1:
                     kept.append(to_arrays({"": one})[""].copy())
             return out
@@ -242,7 +242,7 @@ def traced_values(
     return TracedValues(kept, padding), outputs
 
 
-def _inside(func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> list[Any]:
+def _inner(func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> list[Any]:
     """Yield what converted graphs compute in several nodes and torch in one: products before their bias, and the
     input of a norm's scale."""
     import torch

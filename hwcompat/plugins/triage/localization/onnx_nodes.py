@@ -73,13 +73,13 @@ class OnnxRuns(GraphRuns):
         graph.input.extend(self._info(name, _GIVEN) for name in needed)
         graph.output.extend(self._info(name) for name in _given_by(graph) if name in self._known)
         known = {**self._known, **given}
-        return self._compute(self._written(model), {f"{_GIVEN}{name}": known[name] for name in needed})
+        return self._compute(self._write_model(model), {f"{_GIVEN}{name}": known[name] for name in needed})
 
     def outputs(self, values: Values) -> dict[str, Array]:
         return {one.name: values[one.name] for one in self._model.graph.output if one.name in values}
 
     def plain(self) -> dict[str, Array]:
-        return dict(self._compute(self._written(self.device_model), self._inputs))
+        return dict(self._compute(self._write_model(self.device_model), self._inputs))
 
     def _info(self, name: str, prefix: str = "") -> Any:
         """Return the description of a known tensor that a graph reads or gives."""
@@ -94,9 +94,9 @@ class OnnxRuns(GraphRuns):
         there = {one.name for one in found.graph.output}
         names = [name for name in _given_by(found.graph) if name in known and name not in there]
         found.graph.output.extend(known[name] for name in names)
-        return self._written(found)
+        return self._write_model(found)
 
-    def _written(self, model: Any) -> Path:
+    def _write_model(self, model: Any) -> Path:
         import onnx
 
         self._files += 1

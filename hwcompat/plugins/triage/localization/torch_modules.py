@@ -54,10 +54,10 @@ def localize_modules(
     precision, and is called only if a place was found: an error that the CPU has too is precision. Hooks see modules
     alone: functions between them belong to the module that calls them. Raises `ReferenceNotFinite`.
     """
-    calls, want = _recorded(reference_model, inputs)
+    calls, want = _record(reference_model, inputs)
     how: dict[str, Any] = {"tolerance": tolerance, "padding": (), "finite": False}
     # A device may break: then this pass reports where.
-    _compared(runnable, {}, inputs, corrected=False, progress=progress, **how)
+    _compare(runnable, {}, inputs, corrected=False, progress=progress, **how)
     found = Localization(
         cell=cell,
         finding=LocalizationOutcome.AGREES,
@@ -69,12 +69,12 @@ def localize_modules(
     how["finite"] = not found.is_whole
     for padding in (padding_of(inputs), ()):  # if padding is what is wrong, it is compared as well
         how["padding"] = padding
-        ordinary = _compared(runnable, calls, inputs, corrected=False, **how)
-        corrected = _compared(runnable, calls, inputs, corrected=True, **how)
+        ordinary = _compare(runnable, calls, inputs, corrected=False, **how)
+        corrected = _compare(runnable, calls, inputs, corrected=True, **how)
         wrong = [step for step in corrected.steps if step.is_beyond(tolerance)]
         if wrong or found.is_whole:
             break
-    beside = _compared(control(), calls, inputs, corrected=True, **how) if wrong and control else ModulePass()
+    beside = _compare(control(), calls, inputs, corrected=True, **how) if wrong and control else ModulePass()
     rounded = {step.id for step in beside.steps if step.is_beyond(tolerance)}
     kept = [step for step in wrong if step.id not in rounded]
     place = _places(ordinary.steps, corrected.steps)
@@ -182,7 +182,7 @@ class ModuleCall:
     in_place: bool = False
 
 
-def _recorded(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[dict[Key, ModuleCall], dict[str, Array]]:
+def _record(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[dict[Key, ModuleCall], dict[str, Array]]:
     """Return the inputs and outputs of every module of a reference (float64, CPU), and the model's outputs."""
     calls: dict[Key, ModuleCall] = {}
     versions: dict[Key, list[tuple[Any, int]]] = {}
@@ -198,12 +198,12 @@ def _recorded(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[dict
         call.gave = {name: one.detach().clone() for name, one in _tensors_in({"output": output}).items()}
         call.largest = max((_largest(one) for one in (*call.given.values(), *call.gave.values())), default=0.0)
 
-    with _watched(model, enter, leave):
+    with _hook(model, enter, leave):
         outputs = reference.float64_outputs(model, inputs)
     return calls, outputs
 
 
-def _compared(
+def _compare(
     runnable: TorchRunnable,
     calls: Mapping[Key, ModuleCall],
     inputs: Mapping[str, Array],
@@ -238,7 +238,7 @@ def _compared(
             return None
         if owner is not None:
             hold(owner, given, call.given, call, key[0])
-        return None if not corrected or call.in_place else _changed(arguments, "", _from(call.given))
+        return None if not corrected or call.in_place else _replace(arguments, "", _pick(call.given))
 
     def leave(key: Key, output: Any) -> Any:
         stack.pop()
@@ -247,10 +247,10 @@ def _compared(
         if call is None or key in found.left_out:
             return None
         hold(key, _tensors_in({"output": output}), call.gave, call, None)
-        return _changed(output, "output", _from(call.gave)) if corrected else None
+        return _replace(output, "output", _pick(call.gave)) if corrected else None
 
     tensors = to_tensors(inputs, runnable.device, runnable.dtype)
-    with torch.no_grad(), _watched(runnable.model, enter, leave):
+    with torch.no_grad(), _hook(runnable.model, enter, leave):
         forward(runnable.model, tensors)
     return found
 
@@ -272,7 +272,7 @@ def _place(
 
 
 @contextmanager
-def _watched(
+def _hook(
     model: torch.nn.Module,
     enter: Callable[[Key, Key | None, Mapping[str, Any]], Any],
     leave: Callable[[Key, Any], Any],
@@ -318,11 +318,11 @@ def _watched(
 def _tensors_in(values: Mapping[str, Any]) -> Tensors:
     """Yield the tensors by the path to each: `hidden_states`, `output.0`, `output.last_hidden_state`."""
     found: Tensors = {}
-    _changed(values, "", lambda name, one: found.setdefault(name, one))
+    _replace(values, "", lambda name, one: found.setdefault(name, one))
     return found
 
 
-def _changed(value: Any, name: str, change: Change, depth: int = 0) -> Any:
+def _replace(value: Any, name: str, change: Change, depth: int = 0) -> Any:
     """Return `value` with every tensor in it replaced by `change`, from its path and itself."""
     import torch
 
@@ -332,7 +332,7 @@ def _changed(value: Any, name: str, change: Change, depth: int = 0) -> Any:
     if depth > _DEEPEST or not isinstance(value, tuple | list | Mapping):
         return value
     parts = dict(value if isinstance(value, Mapping) else enumerate(value))
-    new = {key: _changed(one, f"{name}.{key}".lstrip("."), change, depth + 1) for key, one in parts.items()}
+    new = {key: _replace(one, f"{name}.{key}".lstrip("."), change, depth + 1) for key, one in parts.items()}
     if all(new[key] is one for key, one in parts.items()):
         return value
     kind: Any = type(value)
@@ -341,7 +341,7 @@ def _changed(value: Any, name: str, change: Change, depth: int = 0) -> Any:
     return kind(*new.values()) if hasattr(value, "_fields") else kind(new.values())
 
 
-def _from(wanted: Mapping[str, torch.Tensor]) -> Change:
+def _pick(wanted: Mapping[str, torch.Tensor]) -> Change:
     """Return a function that gives the reference's tensor instead of one of the same name and shape."""
     import torch
 

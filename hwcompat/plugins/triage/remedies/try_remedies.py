@@ -147,7 +147,7 @@ def try_cell(
     stay unchanged.
     """
     started = time.monotonic()
-    run = known or _measured(cell, cell, place, place.folder / cell.slug / AS_IT_IS, {})
+    run = known or _run_cell(cell, cell, place, place.folder / cell.slug / AS_IT_IS, {})
     verdict = verdict_of_run(cell, run)
     failure = run.first_failure
     if failure is None or verdict.level in _WORKS:
@@ -204,12 +204,12 @@ def worth_trying(step: RemedyStep, tried: Sequence[TriedRemedy]) -> bool:
 def _try(step: RemedyStep, asked: Cell, place: Workplace, before: Level, check: str) -> TriedRemedy:
     folder = place.folder / asked.slug / step.id.replace(":", "_")
     started = time.monotonic()
-    run = _measured(step.cell, asked, place, folder, {**step.remedy.environment, VARIABLE: step.changes.text})
+    run = _run_cell(step.cell, asked, place, folder, {**step.remedy.environment, VARIABLE: step.changes.text})
     seconds = time.monotonic() - started
     return judge_try(step, run, before, check, evidence=str(folder / _EVIDENCE), seconds=seconds)
 
 
-def _measured(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables: Mapping[str, str]) -> RemedyRun:
+def _run_cell(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables: Mapping[str, str]) -> RemedyRun:
     """Return what a child wrote that measured `cell`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -73,10 +73,10 @@ def model_source(text: str) -> ModelSource:
         node = defined.get(wanted.pop())
         if node is not None and node.lineno not in taken:
             taken[node.lineno] = node
-            wanted += _used_in(node)
+            wanted += _names_in(node)
     nodes = [taken[line] for line in sorted(taken)]
-    used = {name for node in nodes for name in _used_in(node)}
-    imports = {node: _narrowed(node, used) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)}
+    used = {name for node in nodes for name in _names_in(node)}
+    imports = {node: _import_of_used(node, used) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)}
     if used & _OF_CHECKPOINTS:
         returned = ast.unparse(defined[_START]).partition("load_checkpoint(")[2]
         library = tuple(line for line in imports.values() if line.startswith("from transformers"))
@@ -101,11 +101,11 @@ def _names_of(node: ast.stmt) -> Iterator[str]:
         yield node.name
 
 
-def _used_in(node: ast.stmt) -> list[str]:
+def _names_in(node: ast.stmt) -> list[str]:
     return [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
 
 
-def _narrowed(node: ast.Import | ast.ImportFrom, used: set[str]) -> str:
+def _import_of_used(node: ast.Import | ast.ImportFrom, used: set[str]) -> str:
     if isinstance(node, ast.Import):
         return ast.unparse(node)
     names = [alias.name for alias in node.names if (alias.asname or alias.name) in used]
@@ -164,7 +164,7 @@ def script_text(
         "call": ("**nested(tensors)" if is_nested else "**tensors") + wish,
         "named_call": ("**nested(named)" if is_nested else "**named") + wish,
     }
-    return _tidied(environment().get_template("repro/script.py.j2").render(values))
+    return _normalized(environment().get_template("repro/script.py.j2").render(values))
 
 
 def _arguments(names: Sequence[str]) -> dict[str, str]:
@@ -175,7 +175,7 @@ def _arguments(names: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _tidied(text: str) -> str:
+def _normalized(text: str) -> str:
     """Remove blank lines beyond two in a row, and at a line's end. Raises `UsageError` for what isn't Python."""
     lines: list[str] = []
     for line in text.splitlines():

@@ -174,32 +174,32 @@ class _Child:
         longest_start = max(self.timeout_s, LONGEST_START_S)
         try:
             while (status := self._process.poll()) is None:
-                if self._listen():
+                if self._read_records():
                     alive = time.monotonic()
                 elif time.monotonic() - alive > (limit := self.timeout_s if self._collected else longest_start):
-                    return self._broke_down(Outcome.TIMEOUT, f"no sign of life for {limit:g} s")
+                    return self._record_breakdown(Outcome.TIMEOUT, f"no sign of life for {limit:g} s")
                 else:
                     time.sleep(_MOMENT_S)
         finally:
             self._process.end()
-        self._listen()
+        self._read_records()
         if not self._over:
-            return self._broke_down(Outcome.CRASHED, f"ended by {_said_of(status)}")
+            return self._record_breakdown(Outcome.CRASHED, f"ended by {_status_text(status)}")
         if not self.run.names:
-            raise self._nothing(self._said(), fix="See what follows the lone --.")
+            raise self._nothing(self._last_log_line(), fix="See what follows the lone --.")
         return True
 
-    def _listen(self) -> bool:
+    def _read_records(self) -> bool:
         """Read the new records; return whether there were any."""
         with self._record.open("rb") as file:
             file.seek(self._read)
             whole = file.read().rpartition(b"\n")[0]
         self._read += len(whole) + 1 if whole else 0
         for line in whole.splitlines():
-            self._hear(json.loads(line))
+            self._handle_record(json.loads(line))
         return bool(whole)
 
-    def _hear(self, record: Mapping[str, Any]) -> None:
+    def _handle_record(self, record: Mapping[str, Any]) -> None:
         match record["kind"]:
             case "session":
                 self.run.session = {name: str(value) for name, value in record.items() if name != "kind"}
@@ -228,11 +228,11 @@ class _Child:
     def _nothing(self, why: str, fix: str = "") -> NothingMatched:
         return NothingMatched(f"no test of {self.run.path.name} was collected", why=why, fix=fix)
 
-    def _broke_down(self, outcome: Outcome, message: str) -> bool:
+    def _record_breakdown(self, outcome: Outcome, message: str) -> bool:
         if not self._running:
             place = "after its last test" if self.run.found else "before its first test"
             if not self.run.names:
-                raise self._nothing(f"{message}: {self._said()}")
+                raise self._nothing(f"{message}: {self._last_log_line()}")
             self._running = next(iter(self.run.left), "")
             message = f"{message}, {place}"
         if self._running:
@@ -249,7 +249,7 @@ class _Child:
     def _tail(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
 
-    def _said(self) -> str:
+    def _last_log_line(self) -> str:
         """Return the last line of the log that isn't empty."""
         lines = [line for line in self._tail().splitlines() if line.strip(" =")]
         return lines[-1].strip(" =")[:300] if lines else "it said nothing"
@@ -274,7 +274,7 @@ def _environment(target: Target, record: Path) -> dict[str, str]:
     }
 
 
-def _said_of(status: int) -> str:
+def _status_text(status: int) -> str:
     if status >= 0:
         return f"exit code {status} before pytest was over"
     with suppress(ValueError):
