@@ -91,7 +91,7 @@ class LabEvidence:
                 self._began[cell] = left
                 self._progress.began(suite, left)
 
-    def runs(self, told: Mapping[str, str]) -> dict[str, str]:
+    def runs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return by cell the run with its latest results: the one that the lab named, else the newest that planned
         it; no entry without one. Raises `BrokenInput` for a run of another suite than the one that was sent."""
         found: dict[str, str] = {}
@@ -100,7 +100,7 @@ class LabEvidence:
             hashes = {run.run_id: one.suite_hash for run in runs for one in run.plan if one.cell_id == id_}
             if not hashes:
                 continue
-            run_id = told[id_] if told.get(id_) in hashes else list(hashes)[-1]
+            run_id = named[id_] if named.get(id_) in hashes else list(hashes)[-1]
             if hashes[run_id] != suite.suite_hash:
                 raise BrokenInput(
                     f"the evidence of {self._host} is refused",

@@ -121,11 +121,11 @@ def _is_path(text: str) -> bool:
 
 
 class LineDropped(Exception):
-    """The connection broke, or was never made; the text says why. `told` is the output of ssh and the other side."""
+    """The connection broke, or was never made; the text says why. `output` is that of ssh and the other side."""
 
-    def __init__(self, why: str, told: str = "") -> None:
+    def __init__(self, why: str, output: str = "") -> None:
         super().__init__(why)
-        self.told = told
+        self.output = output
 
 
 class LineLost(Exception):
@@ -198,12 +198,12 @@ class LabMachine:
         source, token = _AGENT.read_bytes(), f"hwcompat-{secrets.token_hex(8)}"
         process = Child(self.host.command(len(source), token), stdin=PIPED, stdout=PIPED, stderr=PIPED)
         data = source + json.dumps(asked).encode() + b"\n" + payload
-        told: collections.deque[bytes] = collections.deque(maxlen=4)
+        output: collections.deque[bytes] = collections.deque(maxlen=4)
         lines: queue.Queue[bytes] = queue.Queue(maxsize=4)
         writer, _, listener = (
             _start_thread(_write_input, process.stdin, data),
             _start_thread(_read, process.stdout, lines),
-            _start_thread(_read_errors, process.stderr, told),
+            _start_thread(_read_errors, process.stderr, output),
         )
         writer.join(timeout=limit_s)
         self.sent += len(data)
@@ -224,7 +224,7 @@ class LabMachine:
         finally:
             process.end()
             listener.join(timeout=1)
-        text = b"".join(told).decode(errors="replace")
+        text = b"".join(output).decode(errors="replace")
         last = next((one for one in reversed(text.splitlines()) if one.strip()), "")
         raise LineDropped(one_line(last) or silent, text)
 
@@ -248,11 +248,11 @@ def _read(stream: IO[bytes], lines: queue.Queue[bytes]) -> None:
     lines.put(b"")
 
 
-def _read_errors(stream: IO[bytes], told: collections.deque[bytes]) -> None:
+def _read_errors(stream: IO[bytes], output: collections.deque[bytes]) -> None:
     """Keep the end of the error output of ssh and the other side."""
     with contextlib.suppress(OSError, ValueError), stream:
         while data := os.read(stream.fileno(), 1024):
-            told.append(data)
+            output.append(data)
 
 
 def _answer(host: LabHost, line: bytes) -> Answer:
@@ -275,7 +275,7 @@ def _refused(host: LabHost, error: LineDropped) -> UsageError:
     """Return the error for a host that was never reached: why, and what to do."""
     why, fix = str(error), "This must work first: ssh -o BatchMode=yes {name} true"
     for sign, reason, what_to_do in _REASONS:
-        if line := next((line for line in error.told.splitlines() if sign in line), ""):
+        if line := next((line for line in error.output.splitlines() if sign in line), ""):
             why, fix = f"{reason} ({one_line(line, longest=160)})", what_to_do
             break
     return UsageError(f"{host.name} cannot be used", why=why, fix=fix.format(name=host.name))

@@ -125,8 +125,8 @@ class _Lab:
     def _state(self, key: str) -> Plain:
         """Return `none`, `running`, `ended` with its code, `gone` (no end was written), or `busy` (another run)."""
         own = self.of_run(key)
-        if told := _read(own / "exit"):
-            return {"state": "ended", "code": int(told), "collected": (own / "collected").exists()}
+        if code := _read(own / "exit"):
+            return {"state": "ended", "code": int(code), "collected": (own / "collected").exists()}
         if self._is_live():
             current = _read(self.folder / "current")
             if current == key:
@@ -241,8 +241,8 @@ class _Lab:
 
     def _ended_since(self, own: Path) -> bool:
         """Whether another request finished the run while this one waited for the lock: it doesn't run twice."""
-        told = _read(own / "exit")
-        return bool(told) and int(told) >= 0 and not (own / "collected").exists()
+        code = _read(own / "exit")
+        return bool(code) and int(code) >= 0 and not (own / "collected").exists()
 
     def _names(self) -> list[str]:
         return sorted(path.name for path in self.evidence.glob("*.jsonl"))
@@ -295,8 +295,8 @@ def _detach(log: Path) -> None:
     os.setsid()
     signal.alarm(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for here, there in enumerate((nothing, told, told)):
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for here, there in enumerate((nothing, output, output)):
         os.dup2(there, here)
 
 

@@ -64,7 +64,7 @@ class Packed:
             digest.update(f"{name}\0{len(data)}\0".encode() + data)
         return cls(place=f"{kind}/{digest.hexdigest()[:_DIGITS]}", data=zipped(files), package=package)
 
-    def told(self) -> dict[str, str | int]:
+    def description(self) -> dict[str, str | int]:
         """Return what the other side has to know to unpack it; the hash proves that it arrived."""
         digest = hashlib.sha256(self.data).hexdigest()
         return {"place": self.place, "size": len(self.data), "sha256": digest, "package": self.package}
@@ -86,7 +86,7 @@ def inventory_of_host(asked: Options) -> HardwareInfo:
         answer = lab.ask(
             "inventory",
             package=package.place,
-            archives=[one.told() for one in sent],
+            archives=[one.description() for one in sent],
             payload=b"".join(one.data for one in sent),
             limit_s=_RECORDING_S,
         )
@@ -151,7 +151,7 @@ def run_in_lab(
         finally:
             progress.closed()
             note(f"{size_text(lab.sent)} were sent to {host.name}, {size_text(lab.received)} came back")
-    runs = kept.runs(run.told)
+    runs = kept.runs(run.run_ids)
     if len(runs) < len(written):
         if cut:  # before there was anything to judge
             raise UsageError(cut.how, fix=cut.next_step)
@@ -191,7 +191,7 @@ class _LabRun:
         self._start: dict[str, Any] | None = None
         self._sent: list[Packed] = []
         self._stopping = False
-        self.told: dict[str, str] = {}
+        self.run_ids: dict[str, str] = {}
         self.last_words = ""
 
     def _key_of(self) -> str:
@@ -237,7 +237,7 @@ class _LabRun:
             "key": self._key,
             "bundle": self._bundle,
             "checkpoints": self._checkpoints,
-            "archives": [one.told() for one in sent],
+            "archives": [one.description() for one in sent],
             "have": self._kept.sizes(),
             "start": bool(self._start),
             **(self._start or {}),
@@ -296,7 +296,7 @@ class _LabRun:
 
     def _ended(self, look: Answer) -> _Cut | None:
         result = look.get("result", {})
-        self.told = result.get("runs", {})
+        self.run_ids = result.get("runs", {})
         self.last_words = last_words(look.get("log", ""))
         self._lab.ask("collected", key=self._key)
         interrupted = result.get("interrupted") or self._stopping

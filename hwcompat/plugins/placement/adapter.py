@@ -224,14 +224,14 @@ def _absent(wanted: Iterable[HardwareVendor], devices: Iterable[Device]) -> str:
 def _why_after(chosen: Device, other: Device, wanted: Sequence[HardwareVendor], precision: str) -> str:
     """Return why a device that fits wasn't chosen: the first criterion in which the two differ."""
     before, after = _order(chosen, wanted, precision), _order(other, wanted, precision)
-    told = (
+    reasons = (
         f"{chosen.name} is of a preferred vendor",
         f"{chosen.name} is an accelerator",
         f"{chosen.name} is faster" if other.tflops.get(precision, Figure()).value else "its speed isn't known",
         f"{chosen.name} has more memory",
         f"{chosen.name} is as good, and comes first",
     )
-    return "it fits; " + next(why for why, one, two in zip(told, before, after, strict=True) if one != two)
+    return "it fits; " + next(why for why, one, two in zip(reasons, before, after, strict=True) if one != two)
 
 
 def _vendor(device: Device) -> HardwareVendor | None:

@@ -173,8 +173,8 @@ def mesh_text(report: Mapping[str, Any]) -> str:
 
 def plan_text(figures: Mapping[str, Any], whose: str, plan: Mapping[str, Any] | None, refused: str = "") -> str:
     """Return a plan as text that ends in a newline, from `ModelFigures.to_dict` and `MeshPlan.to_dict`."""
-    told = {"figures": figures, "whose": whose, "plan": plan, "refused": refused, "model": figures["name"]}
-    return "\n".join(_plan_lines(told)).rstrip() + "\n"
+    report = {"figures": figures, "whose": whose, "plan": plan, "refused": refused, "model": figures["name"]}
+    return "\n".join(_plan_lines(report)).rstrip() + "\n"
 
 
 def _plan_lines(report: Mapping[str, Any]) -> list[str]:

@@ -231,8 +231,8 @@ def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: s
         return Figure(reason=f"not measured there; device speed in {request.precision} unknown ({fix})")
     operations = _OPERATIONS * parameters * request.batch * request.context
     found = operations / (rate.value * 1e12)
-    told = f"{operations / 1e12:.3g} 10^12 operations at {rate.value:.3g} TFLOPS ({rate.source})"
+    basis = f"{operations / 1e12:.3g} 10^12 operations at {rate.value:.3g} TFLOPS ({rate.source})"
     if bandwidth.value is not None and (reading := estimate.weights / (bandwidth.value * 1e9)) > found:
         found = reading
-        told = f"its weights read at {bandwidth.value:.3g} GB/s ({bandwidth.source})"
-    return Figure(value=found, source=f"at best: {told}")
+        basis = f"its weights read at {bandwidth.value:.3g} GB/s ({bandwidth.source})"
+    return Figure(value=found, source=f"at best: {basis}")

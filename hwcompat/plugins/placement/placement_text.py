@@ -34,20 +34,20 @@ def choice_dict(found: OptimalDevice) -> dict[str, Any]:
 def capabilities_text(devices: Sequence[Device]) -> str:
     """Return a table of memory, TFLOPS by precision and bandwidth, and below it the source of each figure, or why it
     is missing."""
-    rows, told = [], []
+    rows, sources = [], []
     for device in devices:
         sizes = {"memory": device.memory_total, "free": device.memory_free}
         rates = {f"TFLOPS {name}": device.tflops.get(name, Figure()) for name in _SHOWN}
         rates["GB/s"] = device.bandwidth_gbps
         known = [size_text(None if one.value is None else int(one.value)) for one in sizes.values()]
         rows.append([device.name, *known, *map(_rate, rates.values())])
-        told += ["", *folded("", f"{device.name}: {device.device_name or 'unknown'}")]
+        sources += ["", *folded("", f"{device.name}: {device.device_name or 'unknown'}")]
         if device.unusable:
-            told += folded("  can't be used: ", device.unusable, indent=4)
+            sources += folded("  can't be used: ", device.unusable, indent=4)
         for name, one in (sizes | rates).items():
             source = one.source if one.value is not None else f"unknown: {one.reason or 'not reported'}"
-            told += folded(f"  {name}: ", source, indent=4)
-    lines = [*columns(["device", "memory", "free", *_SHOWN, "GB/s"], rows), *told]
+            sources += folded(f"  {name}: ", source, indent=4)
+    lines = [*columns(["device", "memory", "free", *_SHOWN, "GB/s"], rows), *sources]
     return "".join(f"{printable(line)}\n" for line in lines)
 
 

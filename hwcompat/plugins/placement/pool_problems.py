@@ -27,15 +27,15 @@ def pool_problems() -> list[SimpleNamespace]:
     pool.check_memory()
     found = []
     for incident in pool.incidents():
-        told: dict[str, Any] = {"error_type": "memory_pressure"}
+        fields: dict[str, Any] = {"error_type": "memory_pressure"}
         if incident.kind == "low_memory":
-            told["severity"] = Severity.INFO
+            fields["severity"] = Severity.INFO
         elif incident.kind == "failed_load":
             diagnosis = identify(incident.error, recorded=incident.error_type)
-            told = {"error_type": diagnosis.error_type, "severity": diagnosis.severity, "cause": diagnosis.cause}
-            told["model_name"] = incident.model or None
+            fields = {"error_type": diagnosis.error_type, "severity": diagnosis.severity, "cause": diagnosis.cause}
+            fields["model_name"] = incident.model or None
         message = f"{incident.text} ({incident.count} times)" if incident.count > 1 else incident.text
-        found.append(SimpleNamespace(**told, hardware_type=incident.device.partition(":")[0], message=message))
+        found.append(SimpleNamespace(**fields, hardware_type=incident.device.partition(":")[0], message=message))
     return found
 
 
@@ -49,10 +49,10 @@ def check_pool() -> None:
     pool = ResourcePool()
     first = pool.get_resource("component", "resource_pool", object)
     again = pool.get_resource("component", "resource_pool", object)
-    told = pool.get_stats()
+    info = pool.get_stats()
     pool.clear()
     left = pool.get_stats()["resources"]
-    if first is not again or told["loads"] != 1 or left:
-        raise HwCompatError("the resource pool doesn't work", why=f"{told['loads']} loads, {len(left)} left over")
-    if told["devices"]["cpu"]["budget_bytes"] is None:
-        raise HwCompatError("the resource pool has no budget for the host", why=told["devices"]["cpu"]["budget_from"])
+    if first is not again or info["loads"] != 1 or left:
+        raise HwCompatError("the resource pool doesn't work", why=f"{info['loads']} loads, {len(left)} left over")
+    if info["devices"]["cpu"]["budget_bytes"] is None:
+        raise HwCompatError("the resource pool has no budget for the host", why=info["devices"]["cpu"]["budget_from"])

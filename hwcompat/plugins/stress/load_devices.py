@@ -52,7 +52,7 @@ class TorchDevice:
         self.is_on_host = self.device.type == "cpu"
         self._set_arithmetic("float32")
 
-    def told(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Return its name and version, and its identity among those that its driver lists."""
         found = {
             "name": self.info.device_name,
@@ -166,7 +166,7 @@ class PjrtDevice:
         )
         self._copied = self.jax.jit(lambda source: source + self.COPY_ADDS)
 
-    def told(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Return PJRT's own name of the device, and JAX's version; an emulated TPU is named as such."""
         name = NOT_A_TPU if self.is_on_host else str(self.device.device_kind)
         return {"name": name, "index": self.device.id, "jax": self.jax.__version__}

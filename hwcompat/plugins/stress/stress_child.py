@@ -124,7 +124,7 @@ def stress_ram(options: StressOptions, say: Say) -> None:
 def stress_device(options: StressOptions, say: Say) -> None:
     """Run products in each precision on a device, the first sustained, then a copy in its memory."""
     on = PjrtDevice(options.target) if is_pjrt(options.target) else TorchDevice(options.target)
-    say("device", **on.told())
+    say("device", **on.identity())
     require_full_float32(on)
     limit_s = min(_LONGEST_CALL_S, max(options.duration_s / _SHORT_SHARE, 0.01))
     sustained = True

@@ -57,20 +57,20 @@ def device_view(device: Device) -> dict[str, Any]:
     points = [{**one, "rate": None if one["phase"] == "short" else one["rate"]} for one in device["profile"]]
     unit = "TFLOPS" if device["bandwidth_gbps"] is None else "10⁹ bytes a second"
     end = max((float(one["elapsed_s"]) for one in points), default=0.0)
-    told = {name for name, _ in _CURVES if any(one[name] is not None for one in points)}
-    untold = [label.partition(",")[0].lower() for name, label in _CURVES if name not in told]
+    known = {name for name, _ in _CURVES if any(one[name] is not None for one in points)}
+    unknown = [label.partition(",")[0].lower() for name, label in _CURVES if name not in known]
     return {
         "device": device,
         "cells": summary(device),
         "facts": facts(device),
         "rates": rates(device),
         "phases": _phases(points, end),
-        "curves": [_curve(points, name, label.format(unit=unit), end) for name, label in _CURVES if name in told],
+        "curves": [_curve(points, name, label.format(unit=unit), end) for name, label in _CURVES if name in known],
         "throttled": [
             (_x(one, end), ", ".join(one["throttle_reasons"])) for one in points if one["throttle_reasons"]
         ],
         "seconds": f"{end:.0f} s",
-        "missing": f"Not reported by the device: {', '.join(untold)}." if points and untold else "",
+        "missing": f"Not reported by the device: {', '.join(unknown)}." if points and unknown else "",
     }
 
 

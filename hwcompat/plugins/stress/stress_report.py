@@ -174,9 +174,9 @@ def _span(found: Mapping[str, float] | None, unit: str, missing: str = NOTHING) 
 
 def _throttling(device: Device, missing: str = NOTHING) -> str:
     """Return what throttled the device and in how many samples."""
-    if (told := device["throttled"]) is None:
+    if (shares := device["throttled"]) is None:
         return missing
-    return ", ".join(f"{name} in {100 * share:.0f} % of looks" for name, share in told.items()) or "no"
+    return ", ".join(f"{name} in {100 * share:.0f} % of looks" for name, share in shares.items()) or "no"
 
 
 def remark(device: Device) -> str:

@@ -171,8 +171,8 @@ def range_of(values: Sequence[float | None]) -> Range | None:
 
 def throttled_share(points: Sequence[ProfilePoint]) -> dict[str, float] | None:
     """Return by reason the share of points that show it; `None` if no point reports any."""
-    told = [set(one.throttle_reasons) for one in points if one.throttle_reasons is not None]
-    if not told:
+    known = [set(one.throttle_reasons) for one in points if one.throttle_reasons is not None]
+    if not known:
         return None
-    names = sorted(set().union(*told))
-    return {name: round(sum(name in one for one in told) / len(told), 4) for name in names}
+    names = sorted(set().union(*known))
+    return {name: round(sum(name in one for one in known) / len(known), 4) for name in names}

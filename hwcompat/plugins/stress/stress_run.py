@@ -22,7 +22,7 @@ from hardware.workers import environment_of
 from .stress_child import PJRT, StressOptions, is_pjrt
 from .stress_result import DeviceResult, StressEnding, StressRun
 from .stress_targets import Chosen, rounds
-from .summary import summarised
+from .summary import summarized
 
 _STARTING_S = 180.0
 """Seconds that a child may take to import torch and to find its device."""
@@ -73,7 +73,7 @@ def run_stress(
         children, taken = _round(together, options, sampler, note)
         for child in children:
             ending, reason = child.ending
-            results[child.options.target] = summarised(
+            results[child.options.target] = summarized(
                 child.options,
                 child.events,
                 taken,

@@ -34,7 +34,7 @@ Event = Mapping[str, Any]
 _METRICS = ("temperature_c", "power_w", "compute_percent", "memory_used_bytes", "throttle_reasons")
 
 
-def summarised(
+def summarized(
     options: StressOptions,
     events: Sequence[Event],
     samples: Sequence[Sample],
@@ -46,8 +46,8 @@ def summarised(
 ) -> DeviceResult:
     """Return the result of one device. Unknown values are `None`; a device that computed wrongly has no rate."""
     target = options.target
-    told = next((event for event in events if event["event"] == "device"), {})
-    device = _accelerator(target, told, devices)
+    info = next((event for event in events if event["event"] == "device"), {})
+    device = _accelerator(target, info, devices)
     good = ending is StressEnding.MEASURED
     points = _profile(events, samples, target, device)
     loaded = [point for point in points if point.phase == SUSTAINED]
@@ -59,16 +59,16 @@ def summarised(
     bandwidths: list[Bandwidth] = []
     for event in events if good else ():
         if event["event"] == "rate":
-            rates.append(_rate(event, _limit(event, target, inventory, told, device)))
+            rates.append(_rate(event, _limit(event, target, inventory, info, device)))
         elif event["event"] == "bandwidth":
-            bandwidths.append(_bandwidth(event, _limit(event, target, inventory, told, device)))
+            bandwidths.append(_bandwidth(event, _limit(event, target, inventory, info, device)))
     tflops = next((one.tflops for one in rates if one.precision == sustained), None)
     pieces = [event["work"] / event["seconds"] for event in _slices(events) if event["phase"] == SUSTAINED]
     return DeviceResult(
         target=target,
         ending=ending,
         reason=reason,
-        device_name=inventory.cpu.model if target == "cpu" and inventory.cpu.model else str(told.get("name", "")),
+        device_name=inventory.cpu.model if target == "cpu" and inventory.cpu.model else str(info.get("name", "")),
         simulated=declarations_of(target).SIMULATED or (device is not None and device.simulated),
         sustained=sustained,
         tflops=tflops,
@@ -101,25 +101,25 @@ def _slices(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event["event"] == "slice" and event["seconds"] > 0]
 
 
-def _accelerator(target: str, told: Event, devices: Sequence[AcceleratorInfo]) -> AcceleratorInfo | None:
+def _accelerator(target: str, info: Event, devices: Sequence[AcceleratorInfo]) -> AcceleratorInfo | None:
     """Return the device of the driver's list that is torch's: by identity if both report it, else by index."""
     own = [one for one in devices if one.vendor == vendor_of(target)]
     for key in ("uuid", "pci_address"):
-        if told.get(key):
-            same = [one for one in own if str(one.extra_info.get(key, "")).lower() == str(told[key]).lower()]
+        if info.get(key):
+            same = [one for one in own if str(one.extra_info.get(key, "")).lower() == str(info[key]).lower()]
             if same:
                 return same[0]
-    index = told.get("index")
+    index = info.get("index")
     return next((one for one in own if one.index == index), None) if len(own) > 1 else (own[0] if own else None)
 
 
-def _limit(event: Event, target: str, inventory: HardwareInfo, told: Event, device: AcceleratorInfo | None) -> Figure:
+def _limit(event: Event, target: str, inventory: HardwareInfo, info: Event, device: AcceleratorInfo | None) -> Figure:
     """Return the limit of the hardware for the rate of an event."""
     if target == RAM:
         return memory_limit(inventory.memory)
     if declarations_of(target).SIMULATED:
         return Figure(reason="a simulated device has no limit of its own")
-    name = str(told.get("name", ""))
+    name = str(info.get("name", ""))
     if event["event"] == "bandwidth":
         return accelerator_bandwidth(name, device)
     precision = str(event["precision"])

@@ -32,8 +32,8 @@ def report_localization(request: Request, text: str) -> int:
     cell = checked_cell(text)
     note(f"localizing {cell.id}: a few seconds to a minute")
     found = localize_cell(cell)
-    told = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
-    print_or_write(f"{told}\n", request.output_dir, f"localization.{suffix_of(request.format)}")
+    output = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
+    print_or_write(f"{output}\n", request.output_dir, f"localization.{suffix_of(request.format)}")
     return exit_code(found)
 
 

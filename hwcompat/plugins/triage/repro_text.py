@@ -155,8 +155,8 @@ def _run_facts(run: RunLine | None, needs: Sequence[str]) -> list[str]:
     if run is None:
         return []
     wanted = {"python", *needs}
-    told = {_printed(name): _printed(version) for name, version in run.versions.items()}
-    kept = {name: version for name, version in told.items() if name in wanted or "driver" in name}
+    versions = {_printed(name): _printed(version) for name, version in run.versions.items()}
+    kept = {name: version for name, version in versions.items() if name in wanted or "driver" in name}
     if not kept:
         return []
     lines = "\n".join(f"{name} {version}" for name, version in sorted(kept.items()))

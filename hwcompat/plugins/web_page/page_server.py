@@ -59,9 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
         hosts = [one.lower() for one in self.headers.get_all("Host", [])]
         word = self.path.partition("?")[0].strip("/").encode(errors="replace")
         known = hosts in ([f"127.0.0.1:{self.site.port}"], [f"localhost:{self.site.port}"])
-        told = known and secrets.compare_digest(word, self.site.word.encode())
-        body = self.site.page if told else b""
-        self.send_response(200 if told else 403)
+        allowed = known and secrets.compare_digest(word, self.site.word.encode())
+        body = self.site.page if allowed else b""
+        self.send_response(200 if allowed else 403)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cross-Origin-Opener-Policy", "same-origin")

@@ -182,7 +182,7 @@ def _waited_for(processes: Sequence[Process], deadline_s: float) -> Broken:
         (one.status(), one) for one in running
     ]
     status, behind = min(where, key=lambda one: one[0].calls)
-    told = ", ".join(f"{one} at {its.step} after {its.calls} calls" for its, one in where)
+    statuses = ", ".join(f"{one} at {its.step} after {its.calls} calls" for its, one in where)
     ahead = max(its.calls for its, _ in where) > status.calls
     what = f"{behind} stood still at {status.step}" if ahead else "the ranks came to no end"
-    return behind if ahead else None, what, f"after {deadline_s:g} s: {told}", status.step
+    return behind if ahead else None, what, f"after {deadline_s:g} s: {statuses}", status.step

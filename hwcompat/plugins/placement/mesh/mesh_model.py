@@ -36,12 +36,12 @@ def transformers_class(name: str) -> Any:
     return found
 
 
-def built(model: MeshModel, *, loud: bool = True) -> torch.nn.Module:
-    """Build the whole model on the CPU in float32 and evaluation mode, with seeded test weights (`loud`) or the
+def built(model: MeshModel, *, seeded: bool = True) -> torch.nn.Module:
+    """Build the whole model on the CPU in float32 and evaluation mode, with seeded test weights (`seeded`) or the
     library's random ones."""
     config = transformers_class(model.config_class)(**copy.deepcopy(dict(model.config)))
     made = transformers_class(model.model_class)(config).eval()
-    if not loud or model.gain is None:
+    if not seeded or model.gain is None:
         return made
     return fill(made, gain=model.gain, zero_centered=model.zero_centered)
 

@@ -122,9 +122,9 @@ def plan_mesh(devices: Sequence[Device], figures: ModelFigures, wanted: Split | 
     )
 
 
-def _brief(told: Sequence[str], most: int = 6, what: str = "splits") -> list[str]:
-    more = len(told) - most
-    return [*told[:most], *([f"and {more} more {what}"] if more > 0 else [])]
+def _brief(items: Sequence[str], most: int = 6, what: str = "splits") -> list[str]:
+    more = len(items) - most
+    return [*items[:most], *([f"and {more} more {what}"] if more > 0 else [])]
 
 
 def _candidates(count: int) -> list[Split]:
@@ -189,8 +189,8 @@ def _of_model(figures: ModelFigures, split: Split) -> list[str]:
     elif split.tensor > 1:
         uneven = [f"{size} {name}" for name, size in figures.divided.items() if size % split.tensor]
         if uneven:
-            told = ", ".join(_brief(uneven, 2, "sizes"))
-            problems.append(f"tensor={split.tensor}: {split.tensor} doesn't divide {told}")
+            shown = ", ".join(_brief(uneven, 2, "sizes"))
+            problems.append(f"tensor={split.tensor}: {split.tensor} doesn't divide {shown}")
     if split.pipeline > 1 and figures.no_pipeline:
         problems.append(f"pipeline={split.pipeline}: {figures.no_pipeline}")
     elif split.pipeline > len(figures.layers):

@@ -134,7 +134,7 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     outline = None
     if case.split.pipeline > 1:
         progress.step(f"{case.name}: learning how the model runs")
-        outline = outline_of(built(model, loud=False), to_tensors(own, "cpu", torch.float32))
+        outline = outline_of(built(model, seeded=False), to_tensors(own, "cpu", torch.float32))
     progress.step(f"{case.name}: building")
     if case.split.tensor > 1:
         part = split_by_tensor(model, folder / CHECKPOINT.format(case.model), mesh["tp"])

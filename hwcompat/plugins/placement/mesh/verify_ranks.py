@@ -59,8 +59,8 @@ def judge(job: MeshJob, number: int, folder: Path) -> CaseResult:
     if case.gradients:
         checks.insert(2, _gradients(case, ranks, whole["exact_grad"], whole["tied"], limit))
     size = sum(4 * math.prod(shape) for shape in whole["shapes"].values())
-    told = tuple(_rank_facts(one, whole) for one in ranks)
-    return CaseResult(case=case, checks=tuple(checks), ranks=told, whole_bytes=size)
+    facts = tuple(_rank_facts(one, whole) for one in ranks)
+    return CaseResult(case=case, checks=tuple(checks), ranks=facts, whole_bytes=size)
 
 
 def _last_stage(case: MeshCase) -> list[int]:
@@ -106,9 +106,9 @@ def _gradients(
             shapes, own_shapes = ({name: one.shape for name, one in each.items()} for each in (want, got))
             others = sorted(name for name in {**got, **want} if own_shapes.get(name) != shapes.get(name))
             if others:
-                told = f"rank {place}: {_shape(own_shapes.get(others[0]))} is the gradient of {others[0]}"
+                detail = f"rank {place}: {_shape(own_shapes.get(others[0]))} is the gradient of {others[0]}"
                 more = f", and {len(others) - 1} more aren't right" if len(others) > 1 else ""
-                return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=told + more)
+                return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=detail + more)
             found.append((place, replace(compare_gradients(got, want), worst=_largest_error(got, want))))
     except ReferenceNotFinite as error:
         return MeshCheck(name=GRADIENTS, passed=False, detail=str(error))
@@ -160,8 +160,8 @@ def _check_parameters(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> M
         differing = [name for name in {**got, **want} if got.get(name) != want.get(name)]
         if differing:
             name = differing[0]
-            told = f"rank {rank} holds {_shape(got.get(name))} of {name}, and its part is {_shape(want.get(name))}"
-            wrong.append(f"{told}; {len(differing)} differ" if len(differing) > 1 else told)
+            detail = f"rank {rank} holds {_shape(got.get(name))} of {name}, and its part is {_shape(want.get(name))}"
+            wrong.append(f"{detail}; {len(differing)} differ" if len(differing) > 1 else detail)
     return MeshCheck(name=HELD, passed=not wrong, detail="; ".join(wrong[:4]))
 
 
@@ -228,24 +228,24 @@ def _check_traffic(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
     return MeshCheck(name=TALKED, passed=not silent, detail="; ".join(silent[:4]))
 
 
-def _rank_facts(told: Facts, whole: Facts) -> RankFacts:
-    shapes = {name: whole["shapes"].get(whole["tied"].get(name, name), shape) for name, shape in told["held"].items()}
+def _rank_facts(one: Facts, whole: Facts) -> RankFacts:
+    shapes = {name: whole["shapes"].get(whole["tied"].get(name, name), shape) for name, shape in one["held"].items()}
     parts = [
         f"{name} {_shape(shape)} of {_shape(shapes[name])}"
-        for name, shape in told["held"].items()
+        for name, shape in one["held"].items()
         if shapes[name] != shape
     ]
-    stage, copy, part = told["coordinates"]
+    stage, copy, part = one["coordinates"]
     return RankFacts(
-        rank=told["rank"],
-        device=told["device"],
+        rank=one["rank"],
+        device=one["device"],
         coordinates=(stage, copy, part),
-        parameters=len(told["held"]),
+        parameters=len(one["held"]),
         parts=len(parts),
-        bytes=told["bytes"],
-        forward=dict(sorted(told["forward"].items())),
-        backward=dict(sorted(told["backward"].items())),
-        forward_bytes=dict(sorted(told["forward_bytes"].items())),
-        seconds=told["seconds"],
+        bytes=one["bytes"],
+        forward=dict(sorted(one["forward"].items())),
+        backward=dict(sorted(one["backward"].items())),
+        forward_bytes=dict(sorted(one["forward_bytes"].items())),
+        seconds=one["seconds"],
         examples=tuple(parts[:3]),
     )

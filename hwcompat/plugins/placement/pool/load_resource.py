@@ -207,9 +207,9 @@ def _built(state: PoolState, load: PoolLoad) -> Entry:
     if size.measured_by == "tensors":
         size = size.at_least(device, allocator_change)
     elif size.measured_by == "nothing" and load.key.kind == "model":
-        told = allocator_change if allocator_change is not None else resident_change if device == "cpu" else None
-        if told is not None and told > 0:
-            size = Size(bytes_by_device={device: told}, measured_by="process")
+        growth = allocator_change if allocator_change is not None else resident_change if device == "cpu" else None
+        if growth is not None and growth > 0:
+            size = Size(bytes_by_device={device: growth}, measured_by="process")
     if load.key.kind == "model" and size.parts and not size.bytes_by_device.get(device):
         raise BackendUnavailable(
             f"{load.key} isn't there",

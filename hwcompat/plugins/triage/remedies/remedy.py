@@ -90,8 +90,8 @@ class RemedyStep:
     def changes(self) -> AppliedFix:
         """Return the change of the child's environment; nothing for another cell, which is measured unchanged."""
         variables = sorted(self.remedy.environment.items())
-        told = ", ".join(f"{name}={value}" if value else f"{name} unset" for name, value in variables)
-        return AppliedFix(**{**self.remedy.change, "environment": told})
+        text = ", ".join(f"{name}={value}" if value else f"{name} unset" for name, value in variables)
+        return AppliedFix(**{**self.remedy.change, "environment": text})
 
 
 @dataclass(frozen=True, kw_only=True)

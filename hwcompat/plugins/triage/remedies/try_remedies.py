@@ -318,8 +318,8 @@ def judge_try(
     if not run.lines or all(line.outcome is Outcome.NOT_RUN for line in run.lines):
         state = TrialState.NOT_RUN
     elif verdict.level in _WORKS:
-        told = all(line.conditions.get(CHANGED, "") == step.changes.text for line in run.lines)
-        state = TrialState.NOT_RUN if not told else TrialState.TURNED if check in planned else TrialState.BETTER
+        is_stated = all(line.conditions.get(CHANGED, "") == step.changes.text for line in run.lines)
+        state = TrialState.NOT_RUN if not is_stated else TrialState.TURNED if check in planned else TrialState.BETTER
     elif failure is None and verdict.level is Level.UNKNOWN:
         state = TrialState.NOT_APPLICABLE if skipped is not None else TrialState.NOT_RUN
     elif (verdict.level.rank or 0) > (before.rank or 0):
