@@ -75,12 +75,12 @@ def packed_package() -> Packed:
     return Packed.of("packages", package_part())
 
 
-def inventory_of_host(asked: Options) -> HardwareInfo:
+def inventory_of_host(options: Options) -> HardwareInfo:
     """Return the inventory of the machine that `--host` names. Needs Python 3.11 there and nothing else. Raises
     `UsageError` if it isn't ready, and `BrokenInput` for an invalid recording."""
-    assert asked.host
+    assert options.host
     package = packed_package()
-    lab = LabMachine(LabHost.parse(asked.host, asked.host_python), patience_s=0)
+    lab = LabMachine(LabHost.parse(options.host, options.host_python), patience_s=0)
     try:
         sent = [package] if greeted(lab, [package], runs=False)["missing"] else []
         answer = lab.ask(
@@ -119,7 +119,7 @@ def _write(folder: Path, name: object, text: object) -> None:
 
 
 def run_in_lab(
-    asked: Options,
+    options: Options,
     host_text: str,
     written: Sequence[WrittenSuite],
     inventory: HardwareInfo,
@@ -132,19 +132,19 @@ def run_in_lab(
     Raises `UsageError` if the host isn't ready or the project file has timeouts, `BrokenInput` for an impossible
     answer, `JobInterrupted` if the run was ended before its time, or the connection didn't come back.
     """
-    if project and project.timeouts and not asked.timeout:
+    if project and project.timeouts and not options.timeout:
         raise UsageError(
             "the project file's timeouts aren't passed to another machine",
             fix="Name one for all checks with --timeout S, which comes before them.",
         )
-    host = LabHost.parse(host_text, asked.host_python)
+    host = LabHost.parse(host_text, options.host_python)
     refuse_changes()
-    _refuse_weights(written, host, asked.host_checkpoints)
+    _refuse_weights(written, host, options.host_checkpoints)
     suites = [read_written(one) for one in written]
-    lab = LabMachine(host, patience_s=asked.host_patience, on_note=note)
+    lab = LabMachine(host, patience_s=options.host_patience, on_note=note)
     progress = progress_on(sys.stderr)
-    with opened_evidence(host.name, asked.evidence, suites, progress) as kept:
-        run = _LabRun(lab, kept, written, asked, command)
+    with opened_evidence(host.name, options.evidence, suites, progress) as kept:
+        run = _LabRun(lab, kept, written, options, command)
         run.prepare(inventory)
         try:
             cut = run.follow()
@@ -157,7 +157,7 @@ def run_in_lab(
             raise UsageError(cut.how, fix=cut.next_step)
         missing = next(one.planned.cell.id for one in written if one.planned.cell.id not in runs)
         raise UsageError(f"the run on {host.name} left no plan for {missing}", why=run.last_words)
-    result = result_of_runs(written, runs, asked.evidence, inventory)
+    result = result_of_runs(written, runs, options.evidence, inventory)
     if cut:
         raise JobInterrupted(result, how=cut.how, next_step=cut.next_step)
     return result
@@ -175,15 +175,15 @@ class _LabRun:
     """One run on one lab machine, from its check to its end."""
 
     def __init__(
-        self, lab: LabMachine, kept: LabEvidence, written: Sequence[WrittenSuite], asked: Options, command: str
+        self, lab: LabMachine, kept: LabEvidence, written: Sequence[WrittenSuite], options: Options, command: str
     ) -> None:
         self._lab = lab
         self._name = lab.host.name
         self._kept = kept
         self._written = written
-        self._words = _words_for(written, asked)
-        self._checkpoints = list(asked.host_checkpoints)
-        self._resume = asked.resume
+        self._words = _words_for(written, options)
+        self._checkpoints = list(options.host_checkpoints)
+        self._resume = options.resume
         self._command = command
         self._package = packed_package()
         self._key = self._key_of()
@@ -233,7 +233,7 @@ class _LabRun:
     def _request(self) -> tuple[dict[str, Any], bytes]:
         """Return a request for what is new, and for the start of the run until an answer confirms it."""
         sent = self._sent if self._start else []
-        asked = {
+        request = {
             "key": self._key,
             "bundle": self._bundle,
             "checkpoints": self._checkpoints,
@@ -242,7 +242,7 @@ class _LabRun:
             "start": bool(self._start),
             **(self._start or {}),
         }
-        return asked, b"".join(one.data for one in sent)
+        return request, b"".join(one.data for one in sent)
 
     def _refuse_busy(self, state: Answer) -> None:
         if state["state"] == "busy":
@@ -320,21 +320,21 @@ def greeted(
     return there
 
 
-def _words_for(written: Sequence[WrittenSuite], asked: Options) -> list[str]:
+def _words_for(written: Sequence[WrittenSuite], options: Options) -> list[str]:
     """Return the arguments of `run.py` of a bundle, except for `--resume` and for folders of that machine."""
     words = [word for device in sorted({str(one.planned.device) for one in written}) for word in ("--device", device)]
-    words += ["--machine", asked.machine] if asked.machine else []
-    words += ["--timeout", str(asked.timeout)] if asked.timeout else []
-    words += ["--jobs", str(asked.jobs)] if asked.jobs else []
-    return words + (["--allow-fallback"] if asked.allow_fallback else [])
+    words += ["--machine", options.machine] if options.machine else []
+    words += ["--timeout", str(options.timeout)] if options.timeout else []
+    words += ["--jobs", str(options.jobs)] if options.jobs else []
+    return words + (["--allow-fallback"] if options.allow_fallback else [])
 
 
 def _refuse_weights(written: Sequence[WrittenSuite], host: LabHost, checkpoints: Sequence[str]) -> None:
     """Raise `UsageError` for weights that aren't on that machine: they aren't copied."""
-    asked = next((one.planned.profile for one in written if one.planned.profile.folder is not None), None)
-    if asked and not checkpoints:
+    profile = next((one.planned.profile for one in written if one.planned.profile.folder is not None), None)
+    if profile and not checkpoints:
         raise UsageError(
-            f"the weights of {asked.asked} aren't on {host.name} as far as is known",
+            f"the weights of {profile.asked} aren't on {host.name} as far as is known",
             why="suites are sent there, and weights never are",
             fix=f"Copy them, for example rsync -a FOLDER {host.name}:checkpoints/, and name the folder there: "
             "--host-checkpoint checkpoints/FOLDER",

@@ -32,30 +32,30 @@ FILE = "mesh.json"
 _MICROBATCHES = 2
 
 
-def report_mesh(asked: Options, text: str) -> int:
+def report_mesh(options: Options, text: str) -> int:
     """Plan, check, print and keep a report; return the exit code: 1 if a check failed or nothing fits.
 
     Raises `MeshRefused` if no such mesh is possible, `BackendUnavailable` if a named device is absent.
     """
     wanted = Split.parse(text)
-    if len(asked.models) != 1:
+    if len(options.models) != 1:
         raise UsageError("--mesh is about one model", fix="For example: --model llama --mesh data=2,tensor=2")
-    if asked.format_ not in ("table", "text", "json"):
+    if options.format_ not in ("table", "text", "json"):
         raise UsageError("--mesh gives text or json", fix="Leave --format out.")
     inventory = inventory_here()
-    devices = devices_for(asked.devices, inventory, wanted)
+    devices = devices_for(options.devices, inventory, wanted)
     note("building the model without data to count its bytes: a few seconds")
-    subject = mesh_subject(asked.models[0], asked.precision)
+    subject = mesh_subject(options.models[0], options.precision)
     plan, refused = _real_plan(subject, devices, wanted)
     split = wanted or (plan.mesh.split if plan else None)
     result, tiny = None, None
     if split is not None and split.size > 1:
         tiny = plan_mesh(devices, subject.tiny_figures, split)
         note(f"checking {split} with {split.size} processes: about ten seconds")
-        result = run_check(subject, tiny, asked.timeout or DEADLINE_S)
-    report = report_of(asked.models[0], subject, plan, refused, tiny, result)
+        result = run_check(subject, tiny, options.timeout or DEADLINE_S)
+    report = report_of(options.models[0], subject, plan, refused, tiny, result)
     path = (
-        asked.report_dir / FILE
+        options.report_dir / FILE
     )  # a split model is no condition of a cell: this is no evidence, and is kept beside reports
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def report_mesh(asked: Options, text: str) -> int:
     except OSError as error:
         raise OutputError(f"can't write {echo(str(path))}", why=error.strerror or str(error)) from error
     note(f"written: {path}")
-    click.echo(json_text(report) if asked.format_ == "json" else mesh_text(report), nl=asked.format_ == "json")
+    click.echo(json_text(report) if options.format_ == "json" else mesh_text(report), nl=options.format_ == "json")
     return 0 if split is not None and (result is None or result.passed) else 1
 
 

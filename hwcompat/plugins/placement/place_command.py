@@ -40,23 +40,23 @@ _OPERATIONS = 2
 _WITH_TOKENS = ("embedding", "text_generation")
 
 
-def report_placement(asked: Options) -> int:
+def report_placement(options: Options) -> int:
     """Print where each model goes; return 1 if one has no device. Raises `UsageError`."""
-    if asked.format_ not in ("table", "text", "json"):
+    if options.format_ not in ("table", "text", "json"):
         raise UsageError("--place gives a table or json", fix="Leave --format out.")
-    machines = machines_of(inventory_here(), asked.inventory)
-    devices = _devices(machines, asked.devices)
-    workloads = _workloads(asked, machines)
+    machines = machines_of(inventory_here(), options.inventory)
+    devices = _devices(machines, options.devices)
+    workloads = _workloads(options, machines)
     started = time.perf_counter()
     found = place(
         workloads,
         devices,
-        mode=WorkloadMode.IN_TURN if asked.in_turn else WorkloadMode.TOGETHER,
-        pinned=dict(_pairs(asked.pin, "--pin")),
-        forbidden=_pairs(asked.forbid, "--forbid"),
+        mode=WorkloadMode.IN_TURN if options.in_turn else WorkloadMode.TOGETHER,
+        pinned=dict(_pairs(options.pin, "--pin")),
+        forbidden=_pairs(options.forbid, "--forbid"),
     )
     taken = time.perf_counter() - started
-    if asked.format_ == "json":
+    if options.format_ == "json":
         click.echo(json_text(found.to_dict() | {"planned_in_s": round(taken, 4)}))
     else:
         click.echo(placement_text(found, devices, taken), nl=False)
@@ -81,15 +81,15 @@ def _devices(machines: Sequence[PlacementMachine], names: Sequence[str]) -> tupl
     return kept
 
 
-def _workloads(asked: Options, machines: Sequence[PlacementMachine]) -> list[Workload]:
+def _workloads(options: Options, machines: Sequence[PlacementMachine]) -> list[Workload]:
     chosen = choose_models(
-        asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
+        options.models, priority=options.priority, architectures=options.architectures, read_list=sys.stdin.readlines
     )
-    profiles, refused, unmet = profiles_of(chosen, asked.tasks, allow_tiny=True)
+    profiles, refused, unmet = profiles_of(chosen, options.tasks, allow_tiny=True)
     note(*(f"not placed: {why}" for why in refused))
     if unmet:
         raise UsageError(f"{', '.join(map(echo, unmet))} can't be placed", why="nothing is known of it")
-    latest = read_latest(asked.evidence) if asked.has_evidence else Latest()
+    latest = read_latest(options.evidence) if options.has_evidence else Latest()
     measured = {verdict.cell: verdict for verdict in judge(latest, inventory_here())}
     rules = load_rules()
     note("estimating memory without data, which takes seconds for a model that wasn't asked before …")
@@ -98,7 +98,7 @@ def _workloads(asked: Options, machines: Sequence[PlacementMachine]) -> list[Wor
             profile,
             machines,
             rules,
-            precision=asked.precision,
+            precision=options.precision,
             measured=measured,
             lines=latest.checks,
         )

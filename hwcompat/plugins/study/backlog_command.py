@@ -34,24 +34,24 @@ _REAL_MODELS = 12
 """The number of types that are built at their real size: each takes seconds."""
 
 
-def report_backlog(asked: Options, name: str) -> int:
+def report_backlog(options: Options, name: str) -> int:
     """Print the list; return the exit code. Raises `NothingMatched` if nothing is known of the target."""
     target = _target(name)
-    if asked.format_ in ("csv", "html"):
-        raise UsageError(f"a backlog has no {asked.format_}", fix="Take table, markdown or json.")
-    checks, sources = _checks(asked, target)
+    if options.format_ in ("csv", "html"):
+        raise UsageError(f"a backlog has no {options.format_}", fix="Take table, markdown or json.")
+    checks, sources = _checks(options, target)
     if not checks and target.name not in known_tables():
         raise NothingMatched(
             f"nothing is known of operators on {target}",
             why="it has no table of operators, and there is no evidence",
             fix=f"Run some models: python run_test_generation.py --priority high --device {target} --run",
         )
-    found = backlog(target, stored_recipes(), checks, precision=asked.precision, evidence=", ".join(sources))
-    if asked.dims == "real":
+    found = backlog(target, stored_recipes(), checks, precision=options.precision, evidence=", ".join(sources))
+    if options.dims == "real":
         found = _at_real_size(found)
-    if asked.format_ == "json":
+    if options.format_ == "json":
         text = backlog_json(found)
-    elif asked.format_ == "markdown":
+    elif options.format_ == "markdown":
         text = backlog_markdown(found)
     else:
         text = backlog_text(found, width=terminal_width(), most=_SHOWN)
@@ -69,16 +69,16 @@ def _target(name: str) -> Target:
     return target
 
 
-def _checks(asked: Options, target: Target) -> tuple[list[CheckLine], list[str]]:
+def _checks(options: Options, target: Target) -> tuple[list[CheckLine], list[str]]:
     """Return the lines of kept evidence and of the folder; if both have a cell, the later ones."""
     checks: list[CheckLine] = []
     sources = []
     if (kept := kept_file(target)) is not None:
         checks += [line for line in read_kept(kept) if isinstance(line, CheckLine)]
         sources.append(f"docs/evidence/{kept.name}")
-    if (evidence := asked.read_evidence()) is not None:
+    if (evidence := options.read_evidence()) is not None:
         checks += evidence.checks
-        sources.append(Path(asked.evidence).name)
+        sources.append(Path(options.evidence).name)
     return [line for line in checks if Target.parse(line.requested_target).name == target.name], sources
 
 

@@ -185,31 +185,31 @@ def _table(rows: Sequence[Sequence[str]], markdown: bool) -> str:
     return text_table(cells[0], cells[1:], "github" if markdown else "simple")
 
 
-def report_calibration(asked: Options) -> int:
+def report_calibration(options: Options) -> int:
     """Print the report; return the exit code. Raises `NothingMatched` if no prediction has a result."""
-    if asked.format_ not in ("table", "text", "markdown", "json"):
-        raise UsageError(f"a calibration has no form {asked.format_}", fix="Take table, markdown or json.")
-    evidence = asked.read_evidence() or Evidence()
-    found = Calibration(scores=score(evidence), passing=_passing(asked, evidence))
+    if options.format_ not in ("table", "text", "markdown", "json"):
+        raise UsageError(f"a calibration has no form {options.format_}", fix="Take table, markdown or json.")
+    evidence = options.read_evidence() or Evidence()
+    found = Calibration(scores=score(evidence), passing=_passing(options, evidence))
     if not found.scores.cells:
         raise NothingMatched(
             "no prediction can be scored",
-            why=f"no run in {asked.evidence} settled a cell of which something was predicted",
+            why=f"no run in {options.evidence} settled a cell of which something was predicted",
             fix="For example: python run_test_generation.py --priority high --device cpu --run",
         )
-    if asked.format_ == "json":
+    if options.format_ == "json":
         click.echo(json_text(found.to_dict()))
     else:
-        click.echo(calibration_text(found, asked.format_), nl=False)
+        click.echo(calibration_text(found, options.format_), nl=False)
     return 0
 
 
-def _passing(asked: Options, evidence: Evidence) -> tuple[ProjectFinding, ...]:
+def _passing(options: Options, evidence: Evidence) -> tuple[ProjectFinding, ...]:
     """Return the accepted failures of the project file that pass in the newest evidence."""
-    if asked.config is None:
+    if options.config is None:
         return ()
     lines: dict[str, list[CheckLine]] = {}
     for line in read_latest(evidence).checks:
         lines.setdefault(line.cell_id, []).append(line)
-    findings, _ = judge_accepted(read_project(asked.config), lines, date.today(), {}, reason_text)
+    findings, _ = judge_accepted(read_project(options.config), lines, date.today(), {}, reason_text)
     return tuple(one for one in findings if one.kind is ProjectFindingKind.PASSES_NOW)

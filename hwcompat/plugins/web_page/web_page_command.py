@@ -40,7 +40,7 @@ _WASM = re.compile(rb"ort-wasm-simd-threaded\.\w+\.wasm")
 
 
 def write_web_page(
-    asked: Options, path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo, command: str
+    options: Options, path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo, command: str
 ) -> int:
     """Make the page of the chosen cell, write the zip file, and keep the page's seal beside the evidence.
 
@@ -54,24 +54,24 @@ def write_web_page(
     require_place(path)
     runtime = runtime_of(one.cell.target)
     note(f"exporting {one.cell.model} and computing its reference …")
-    evidence = read_folder(asked.evidence) if asked.evidence.is_dir() else Evidence()
+    evidence = read_folder(options.evidence) if options.evidence.is_dir() else Evidence()
     known = known_of(one, inventory, evidence)
     page = seal(one, versions_of(inventory), known, runtime, command)
     text = render(page)
     name = f"hwcompat_{one.cell.slug}.html"
-    keep_seal(asked.evidence, page.text)  # first: evidence of a page without its seal could never be merged
+    keep_seal(options.evidence, page.text)  # first: evidence of a page without its seal could never be merged
     write_page(path, name, text)
     click.echo(f"{path}  ({name}, {len(text) / 2**20:.1f} MiB; prediction stored: {one.verdict.level})")
     note(
         "Open it on the device. Copy the file that the page saves to your machine and import it with: "
-        f"python hardware_compatibility_reporter.py --merge FILE --evidence {asked.evidence} --collect-all"
+        f"python hardware_compatibility_reporter.py --merge FILE --evidence {options.evidence} --collect-all"
     )
     if unasked := page.sealed["not_captured"]:
         note(
             f"a page can't run {', '.join(unasked)} ({'; '.join(dict.fromkeys(unasked.values()))}): whatever passes "
             f"there, {one.cell.id} stays unknown until a run includes them"
         )
-    if asked.serve:
+    if options.serve:
         serve(text)
     return 0
 

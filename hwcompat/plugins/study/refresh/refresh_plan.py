@@ -53,7 +53,7 @@ class RefreshPlan:
 
 
 def plan_refresh(
-    asked: Options,
+    options: Options,
     evidence: Evidence,
     inventory: HardwareInfo,
     machine: str,
@@ -70,13 +70,13 @@ def plan_refresh(
     if not measured:
         raise NothingMatched(
             "nothing was measured yet",
-            why=f"no run of {asked.evidence} got as far as a device that was asked for",
+            why=f"no run of {options.evidence} got as far as a device that was asked for",
             fix="Measure something with --run first.",
         )
     limits: Mapping[str, float] = {}
     names: tuple[str, ...] = ()
     if project is None:
-        chosen, names = _chosen_cells(asked, measured, read_list=read_list)
+        chosen, names = _chosen_cells(options, measured, read_list=read_list)
     else:
         limits = {one.cell.id: one.tolerance.limit for one in project.kept if one.tolerance}
         planned = {one.cell.id for one in project.kept}
@@ -84,7 +84,7 @@ def plan_refresh(
         if not chosen:
             raise NothingMatched(
                 f"none of the {len(planned)} cell(s) of {project.project.name} was measured yet",
-                why=f"there is no evidence of them in {asked.evidence}",
+                why=f"there is no evidence of them in {options.evidence}",
                 fix="Measure them for the first time with --run.",
             )
     costs = run_costs(evidence)
@@ -100,14 +100,14 @@ def plan_refresh(
     return RefreshPlan(
         cells=cells,
         looked_at=len(chosen),
-        total=total_of([one for one in cells if not one.why_not], costs.values(), asked.jobs),
+        total=total_of([one for one in cells if not one.why_not], costs.values(), options.jobs),
         names=names,
-        devices=_named_devices(asked),
+        devices=_named_devices(options),
     )
 
 
 def suites_of(
-    plan: RefreshPlan, asked: Options, inventory: HardwareInfo, project: ProjectRun | None
+    plan: RefreshPlan, options: Options, inventory: HardwareInfo, project: ProjectRun | None
 ) -> tuple[tuple[PlannedSuite, ...], dict[str, str]]:
     """Return the suites of the cells that can run here, and why others can't after all, by id. Derives recipes."""
     if project is not None:
@@ -119,7 +119,7 @@ def suites_of(
     for one in plan.runnable:
         try:
             suites.append(
-                plan_again(one, plan.names, plan.devices, rules, inventory, template_folder=asked.template_dir)
+                plan_again(one, plan.names, plan.devices, rules, inventory, template_folder=options.template_dir)
             )
         except HwCompatError as error:
             refused[one.cell.id] = str(error)
@@ -140,7 +140,7 @@ def still_expired(
 
 
 def _chosen_cells(
-    asked: Options, cells: Sequence[str], *, read_list: Callable[[], Iterable[str]]
+    options: Options, cells: Sequence[str], *, read_list: Callable[[], Iterable[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the ids of `cells` that the options choose, and the names of the models that they were chosen by.
 
@@ -148,30 +148,30 @@ def _chosen_cells(
     """
     names: tuple[str, ...] = ()
     kept = [Cell.parse(id_) for id_ in cells]
-    if asked.models or asked.priority or asked.architectures:
+    if options.models or options.priority or options.architectures:
         measured = tuple(dict.fromkeys(cell.model for cell in kept if is_known(cell.model)))
         names = choose_models(
-            asked.models or (() if asked.priority else measured),
-            priority=asked.priority,
-            architectures=asked.architectures,
+            options.models or (() if options.priority else measured),
+            priority=options.priority,
+            architectures=options.architectures,
             read_list=read_list,
         ).names
         wanted = {model for name in names for model in models_in_cells(name)}
         kept = [cell for cell in kept if cell.model in wanted or cell.label in wanted]
-    targets = {device.kind for device in _named_devices(asked)}
+    targets = {device.kind for device in _named_devices(options)}
     kept = [cell for cell in kept if not targets or cell.target in targets]
-    kept = [cell for cell in kept if not asked.precisions or cell.precision in asked.precisions]
-    kept = [cell for cell in kept if not asked.tasks or "all" in asked.tasks or cell.task in asked.tasks]
+    kept = [cell for cell in kept if not options.precisions or cell.precision in options.precisions]
+    kept = [cell for cell in kept if not options.tasks or "all" in options.tasks or cell.task in options.tasks]
     if not kept:
         raise NothingMatched(
             f"nothing that was asked for is among {len(cells)} measured cell(s)",
             why="--refresh measures again what was measured before",
             fix="Leave options out, or measure it for the first time with --run.",
         )
-    shard = Shard.parse(asked.shard) if asked.shard else None
-    return choose_cells([cell.id for cell in kept], select=asked.select, skip=asked.skip, shard=shard), names
+    shard = Shard.parse(options.shard) if options.shard else None
+    return choose_cells([cell.id for cell in kept], select=options.select, skip=options.skip, shard=shard), names
 
 
-def _named_devices(asked: Options) -> tuple[Target, ...]:
+def _named_devices(options: Options) -> tuple[Target, ...]:
     """Return the named devices; none if the options leave them open. Raises `UsageError` for an unknown one."""
-    return tuple(resolve_target(device) for device in asked.devices if device.lower() not in _ANY_DEVICE)
+    return tuple(resolve_target(device) for device in options.devices if device.lower() not in _ANY_DEVICE)

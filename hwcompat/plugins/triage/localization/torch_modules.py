@@ -56,8 +56,9 @@ def localize_modules(
     """
     calls, want = _record(reference_model, inputs)
     how: dict[str, Any] = {"tolerance": tolerance, "padding": (), "finite": False}
-    # A device may break: then this pass reports where.
-    _compare(runnable, {}, inputs, corrected=False, progress=progress, **how)
+    _compare(
+        runnable, {}, inputs, corrected=False, progress=progress, **how
+    )  # if a device breaks, this reports where
     found = Localization(
         cell=cell,
         finding=LocalizationOutcome.AGREES,
@@ -96,11 +97,8 @@ def localize_modules(
     if found.is_whole:
         return found
     first = next((step for step in ordinary.steps if step.is_beyond(tolerance)), None)
-    return replace(
-        found,
-        finding=LocalizationOutcome.GROWS if first else LocalizationOutcome.UNNAMED,
-        place=place(first) if first else None,
-    )
+    finding = LocalizationOutcome.GROWS if first else LocalizationOutcome.UNNAMED
+    return replace(found, finding=finding, place=place(first) if first else None)
 
 
 @dataclass(frozen=True, kw_only=True)
