@@ -50,9 +50,8 @@ def localize_modules(
 ) -> Localization:
     """Return the first module of `runnable` that gives other values than its reference with the same inputs.
 
-    `reference_model` is the same model as `as_reference` makes it; `control` loads it on the CPU in the same
-    precision, and is called only if a place was found: an error that the CPU has too is precision. Hooks see modules
-    alone: functions between them belong to the module that calls them. Raises `ReferenceNotFinite`.
+    `reference_model` is made by `as_reference`; `control` loads the model on the CPU in the same precision, and is
+    called only if a place was found. Hooks see modules alone. Raises `ReferenceNotFinite`.
     """
     calls, want = _record(reference_model, inputs)
     how: dict[str, Any] = {"tolerance": tolerance, "padding": (), "finite": False}
@@ -67,9 +66,8 @@ def localize_modules(
         tolerance=tolerance,
         outputs_error=outputs_error(runnable(**inputs), want, masks_of(masked_by or {}, inputs), tuple(want)),
     )
-    how["finite"] = not found.is_whole
     for padding in (padding_of(inputs), ()):  # if padding is what is wrong, it is compared as well
-        how["padding"] = padding
+        how |= {"finite": not found.is_whole, "padding": padding}
         ordinary = _compare(runnable, calls, inputs, corrected=False, **how)
         corrected = _compare(runnable, calls, inputs, corrected=True, **how)
         wrong = [step for step in corrected.steps if step.is_beyond(tolerance)]
