@@ -29,7 +29,7 @@ from hardware.files import DEFAULT_EVIDENCE, OUTPUT, write_whole
 from hardware.testing.checkpoints import named_folders, weights_hash
 from hardware.testing.runner import default_memory_limit
 from hardware.workers import environment_of
-from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell
+from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell, as_run_before
 from hwcompat.plugins.study.refresh.locate_suite import plan_again
 
 from .repro.capture_failure import capture
@@ -37,7 +37,6 @@ from .repro.captured_failure import ANSWER, EXPECTED, INPUTS, WEIGHTS, CapturedF
 from .repro.repro_script import SCRIPT, ModelSource, Shown, arrays_in, model_source, run_script, script_text
 from .repro_match import ReproMatch, judge
 from .repro_text import issue_text, story_of, title_of
-from .run_before import as_run_before
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite

@@ -31,11 +31,11 @@ from hardware.process import NoAnswer, answer, ask, with_product
 from hardware.testing.runner import Limits, default_memory_limit
 from hardware.testing.session import run_session
 from hardware.testing.suite_file import read_suite
+from hwcompat.plugins.study.refresh.expired_cells import as_run_before
 from hwcompat.plugins.study.refresh.locate_suite import plan_again
 from reports.error_patterns import Around, identify
 from reports.reason_text import reason_text
 
-from ..run_before import as_run_before
 from .remedy import RemedyStep, failure_of, steps_for
 
 AS_IT_IS = "as_it_is"
