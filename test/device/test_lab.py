@@ -266,7 +266,7 @@ def test_a_machine_that_is_not_ready_is_refused_before_anything_is_copied(
         ("lab:blocked/here", ("nothing was copied", "can't be written (--host lab:FOLDER names another)")),
         ("lab", ("lab isn't ready", "torch, transformers", "--host-python PATH")),
     ):
-        ran = command_line.run(tmp_path, "--host", host, *bare, env=lab.ssh())
+        ran = command_line.run(tmp_path / host.partition(":")[2], "--host", host, *bare, env=lab.ssh())
         assert ran.code == 4
         assert [part for part in parts if part not in ran.error] == []
     assert not (lab.folder / "bundles").exists()

@@ -41,8 +41,8 @@ sys.path[0] = sys.argv[1]
 from pathlib import Path
 from hardware.detect import detect
 from hardware.machine import LiveMachine
-from hardware.recording import Recorder
-recorder = Recorder(LiveMachine())
+from hardware.recording import MachineRecorder
+recorder = MachineRecorder(LiveMachine())
 detect(recorder)
 recorder.write(Path(sys.argv[2]))
 """
@@ -220,7 +220,7 @@ class _Lab:
             )
             _write(own / "pid", str(run.pid))
             code = run.wait()
-            _write(own / "end.json", json.dumps({"names": self._names()}))  # other messages may follow
+            _write(own / "end.json", json.dumps({"names": self._names()}))  # files of other runs may follow
             _write(own / "exit", str(code))
         except BaseException as error:  # it is in the log for the other side
             os.write(2, f"{type(error).__name__}: {error}".encode())
