@@ -13,7 +13,7 @@ from judged_cells import line
 from recorded_machines import machine
 
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import CheckLine, RunLine
 from hardware.evidence.store import read_folder

@@ -16,7 +16,7 @@ import pytest
 from judged_cells import line
 from recorded_machines import machine
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import EndLine, Outcome, RunLine, to_dict
 from hardware.evidence.store import read_folder

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from recorded_machines import machine
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import UsageError
 from hwcompat.plugins.placement.mesh.axes import HOST, DeviceMesh, Split
 from hwcompat.plugins.placement.mesh.mesh_check import environment_of

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from recorded_machines import machine
 
 from generators.compatibility.memory_fit import MemoryEstimate, MemoryRequest
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.inventory_file import read_inventory
 from hwcompat.plugins.placement.place import place

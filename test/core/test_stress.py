@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from recorded_machines import machine as computer
 
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.inventory.system.main_memory import MemoryInfo
 from hardware.inventory.system.processor import CPUInfo

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from command_line import CommandLine, Ran, together
 
-from hardware.detect import probe_apart
+from hardware.detection import probe_apart
 from hwcompat.plugins.stress import stress_child
 from hwcompat.plugins.stress.load_devices import TorchDevice
 from hwcompat.plugins.stress.loads import (

@@ -12,7 +12,7 @@ from generators.compatibility.judge import required_checks
 from generators.models.recipe_store import load_recipe
 from generators.options import Options
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of

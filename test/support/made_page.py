@@ -19,7 +19,7 @@ from generators.chosen_models import choose_models, profiles_of
 from generators.compatibility.verdict import Verdict
 from generators.plan import PlannedSuite
 from generators.run import plan_job
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.pages import keep_seal, seal_text
 from hardware.evidence.versions import BROWSER_OF_PAGE

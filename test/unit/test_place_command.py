@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from recorded_machines import machine
 
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import HwCompatError
 from run_test_generation import main
 

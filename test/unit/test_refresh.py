@@ -12,7 +12,7 @@ from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Reason
 from hardware.cell import Cell, model_of_weights
 from hardware.command_line import INTERRUPTED
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import BackendUnavailable, NothingMatched
 from hardware.evidence.record import Outcome
 from hwcompat.plugins.study import refresh_command

@@ -39,7 +39,7 @@ _RECORD = """
 import sys
 sys.path[0] = sys.argv[1]
 from pathlib import Path
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.machine import LiveMachine
 from hardware.recording import MachineRecorder
 recorder = MachineRecorder(LiveMachine())

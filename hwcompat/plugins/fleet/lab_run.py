@@ -21,7 +21,7 @@ from generators.run import JobInterrupted, JobResult, WrittenSuite, read_written
 from generators.suites.bundle import bundle_files, package_part, zipped
 from hardware.applied_fix import refuse_changes
 from hardware.command_line import note
-from hardware.detect import HardwareInfo, detect
+from hardware.detection import HardwareInfo, detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.versions import versions_of
 from hardware.plain_text import one_line, size_text

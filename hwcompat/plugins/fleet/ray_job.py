@@ -14,7 +14,7 @@ from generators.run import JobInterrupted, JobResult, WrittenSuite, read_written
 from generators.suites.bundle import packed
 from hardware.applied_fix import refuse_changes
 from hardware.command_line import note
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import CheckLine, RunLine
 from hardware.evidence.versions import versions_of

@@ -16,7 +16,7 @@ from hardware.target import HardwareVendor, vendor_named
 from .placement_device import PRECISIONS, Device, Figure, devices_of, free_now
 
 if TYPE_CHECKING:
-    from hardware.detect import HardwareInfo, ProbeResult
+    from hardware.detection import HardwareInfo, ProbeResult
 
 GB = 2**30
 """Bytes of a gigabyte in earlier layers."""
@@ -63,7 +63,7 @@ class HardwareAdapter:
     @functools.cached_property
     def inventory(self) -> HardwareInfo:
         """The inventory of this machine, or the given one."""
-        from hardware.detect import detect
+        from hardware.detection import detect
 
         return self._given or detect()
 
@@ -137,7 +137,7 @@ class HardwareAdapter:
 
     def probe(self, device: Device) -> ProbeResult:
         """Compute three numbers on a device of this machine, which alone proves that it can be used."""
-        from hardware.detect import probe
+        from hardware.detection import probe
 
         return probe(device.selector)
 

@@ -25,7 +25,7 @@ from .mesh.mesh_subject import MeshSubject, batch_of, mesh_subject
 from .placement_device import Device, Figure, accelerators_of, processor_ranks
 
 if TYPE_CHECKING:
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
 
 SCHEMA_VERSION = 1
 FILE = "mesh.json"

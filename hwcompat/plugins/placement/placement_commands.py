@@ -10,7 +10,7 @@ import click
 from hardware.hardware_commands import OUTPUT, SECONDS, as_json, deliver, formats
 
 if TYPE_CHECKING:
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
     from hwcompat.plugins.stress.stress_result import StressRun
 
 

@@ -22,7 +22,7 @@ from hwcompat.plugins.stress.stress_result import Figure as Figure
 from .kept_rates import measured
 
 if TYPE_CHECKING:
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
     from hardware.inventory.vendors.vendor import AcceleratorInfo
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
@@ -232,7 +232,7 @@ def _table(accelerator: AcceleratorInfo, precision: str) -> Figure:
 
 
 def _unusable(inventory: HardwareInfo, target: str) -> str:
-    from hardware.detect import targets
+    from hardware.detection import targets
 
     if not target:
         return "no target here reaches it"

@@ -69,7 +69,7 @@ def stress_command(
     A target without an index means all its devices. What isn't here is skipped with its reason.
     Exit codes: 0 all is right, 1 a wrong result, a failure, or a named target that isn't here.
     """
-    from hardware.detect import detect
+    from hardware.detection import detect
     from hardware.inventory.telemetry import Sampler
     from hwcompat.plugins.stress.loads import PRECISIONS
     from hwcompat.plugins.stress.stress_child import StressOptions

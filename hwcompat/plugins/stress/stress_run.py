@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO, Any
 
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.inventory.telemetry import Sample, Sampler
 from hardware.process import PIPED, ROOT, Child, end_of, ending_of
 from hardware.redaction import redact

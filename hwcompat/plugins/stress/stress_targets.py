@@ -14,7 +14,7 @@ from hardware.workers import environment_of
 from .stress_child import PJRT, RAM
 
 if TYPE_CHECKING:
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
     from hardware.expected_targets import TargetStatus
 
 ALL = "all"
@@ -49,7 +49,7 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
 
     Raises `UsageError` for an unknown one or one without a load.
     """
-    from hardware.detect import targets
+    from hardware.detection import targets
 
     statuses = {status.target: status for status in targets(inventory)}
     known = loadable_targets()

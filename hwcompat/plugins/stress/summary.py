@@ -24,7 +24,7 @@ from .stress_result import (
 from .stress_targets import is_on_host
 
 if TYPE_CHECKING:
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
     from hardware.inventory.system.processor_telemetry import CpuTelemetry
     from hardware.inventory.telemetry import DeviceSample, Sample
     from hardware.inventory.vendors.vendor import AcceleratorInfo

@@ -11,7 +11,7 @@ import click
 
 from generators.options import Options
 from hardware.command_line import INTERRUPTED, note, terminal_width
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import BackendUnavailable, NothingMatched, UsageError
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import machine_label, now

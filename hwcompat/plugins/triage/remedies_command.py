@@ -13,7 +13,7 @@ from hardware.backends.factory import resolve_target
 from hardware.cell import Cell, parsed
 from hardware.command_line import note
 from hardware.command_names import own_command
-from hardware.detect import detect, targets
+from hardware.detection import detect, targets
 from hardware.errors import NothingMatched, echo
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder

@@ -21,7 +21,7 @@ from hardware.backends.factory import backend_class, detect_best_backend, resolv
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.command_line import INTERRUPTED, terminal_width
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
 from hardware.evidence.record import Origin, Outcome, RunLine, Subject
 from hardware.evidence.versions import versions_of

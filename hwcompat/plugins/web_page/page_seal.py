@@ -27,7 +27,7 @@ from hardware.backends._web_placement import MEMCPY_OPERATORS, REARRANGING_OPERA
 from hardware.backends.factory import backend_class, declarations_of, get_backend
 from hardware.backends.webgpu import NATIVE
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import ModelError, UsageError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text

@@ -33,7 +33,7 @@ from .render_page import render, require_small
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
-    from hardware.detect import HardwareInfo
+    from hardware.detection import HardwareInfo
 
 _MAP = re.compile(rb"\s*//# sourceMappingURL=\S+\s*$")
 _WASM = re.compile(rb"ort-wasm-simd-threaded\.\w+\.wasm")

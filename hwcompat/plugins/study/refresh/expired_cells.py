@@ -9,7 +9,7 @@ from generators.compatibility.expiry import why_expired
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level, Reason
 from hardware.cell import Cell
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine

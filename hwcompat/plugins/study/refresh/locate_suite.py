@@ -20,7 +20,7 @@ from generators.models.recipe_store import refusal_of
 from generators.plan import PlanChoice, PlannedSuite, plan_suite
 from hardware.backends.factory import known_targets
 from hardware.cell import MODULE_TASK, Cell, label_of, model_of_weights
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, ModelError, echo
 from hardware.expected_targets import why_absent
 from hardware.plain_text import one_line

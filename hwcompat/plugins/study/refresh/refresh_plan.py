@@ -15,7 +15,7 @@ from generators.project.project_plan import ProjectRun
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
 from hardware.cell_selection import Shard, choose_cells
-from hardware.detect import HardwareInfo
+from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, NothingMatched
 from hardware.evidence.store import Evidence
 from hardware.redaction import redact

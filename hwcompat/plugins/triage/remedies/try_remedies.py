@@ -22,7 +22,7 @@ from generators.compatibility.verdict import Level, Verdict
 from generators.run import suite_environment, write_suites
 from hardware.applied_fix import CHANGED, VARIABLE
 from hardware.cell import Cell
-from hardware.detect import detect
+from hardware.detection import detect
 from hardware.errors import HwCompatError, OutputError
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_folder
