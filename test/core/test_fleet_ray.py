@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judged_cells import line
 from recorded_machines import machine
 
 from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
-from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.record import CheckLine, RunLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
 from hardware.expected_targets import node_resources
@@ -41,23 +42,10 @@ def suite_of(cell: str = CELL) -> SuiteFile:
 
 
 def line_of(run_id: str, cell: str, check: str, **changes: Any) -> CheckLine:
-    model, task, target, precision = cell.split("/")
-    return CheckLine(
-        run_id=run_id,
-        cell_id=cell,
-        check_name=check,
-        outcome=changes.pop("outcome", Outcome.PASSED),
-        subject="tiny",
-        requested_target=target,
-        actual_target=target,
-        precision=precision,
-        model=model,
-        task=task,
-        suite_hash=changes.pop("suite_hash", "h"),
-        started_at=now(),
-        duration_s=0.1,
-        **changes,
-    )
+    model, task, target, _ = cell.split("/")
+    where = {"model": model, "task": task, "requested_target": target, "actual_target": target}
+    values = {"run_id": run_id, "cell_id": cell, "suite_hash": "h", "started_at": now()}
+    return line(check, **{**where, **values, **changes})
 
 
 def ran(

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judged_cells import line
 from recorded_machines import machine
 
 from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
-from hardware.evidence.record import CheckLine, EndLine, Outcome, RunLine, to_dict
+from hardware.evidence.record import EndLine, Outcome, RunLine, to_dict
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import now
 from hardware.recording import MachineRecorder
@@ -165,16 +166,11 @@ def lines_of(suite: SuiteFile, run_id: str = RUN, suite_hash: str = "") -> list[
     run = RunLine(
         run_id=run_id, started_at=now(), command="c", machine="m", inventory={}, versions={}, plan=(planned,)
     )
-    checks = [
-        CheckLine(
-            run_id=run_id, cell_id=CELL, check_name=name, outcome=Outcome.PASSED, subject="tiny",
-            requested_target="cpu", actual_target="cpu", precision="float32", model="bert", task="fill-mask",
-            suite_hash=planned.suite_hash, started_at=now(), duration_s=0.1,
-        )
-        for name in suite.checks
-    ]  # fmt: skip
+    where = {"cell_id": CELL, "model": "bert", "task": "fill-mask", "requested_target": "cpu", "actual_target": "cpu"}
+    values = {"run_id": run_id, "suite_hash": planned.suite_hash, "started_at": now()}
+    checks = [line(name, **where, **values) for name in suite.checks]
     end = EndLine(run_id=run_id, ended_at=now(), reason="finished", counts={"passed": 2})
-    return [json.dumps(to_dict(line)).encode() + b"\n" for line in (run, *checks, end)]
+    return [json.dumps(to_dict(one)).encode() + b"\n" for one in (run, *checks, end)]
 
 
 def looked(at: int, data: bytes, *, state: str = "gone", whole: bool = True, name: str = NAME):
@@ -288,3 +284,4 @@ def test_the_agent_is_readable_for_an_old_python():
         for alias in ([ast.alias(name=node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
     }
     assert imported <= set(sys.stdlib_module_names)
+    exec("\n".join(line for line in lab_line._AGENT.read_text().splitlines() if line.startswith("from hardware")), {})

@@ -54,7 +54,10 @@ def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry
     }
     points = {name: importlib.metadata.EntryPoint(name, value, "things") for name, value in declared.items()}
     monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "hwcompat.things" else {})
-    yield Registry(group="hwcompat.things", package="things", kind=Thing, noun="thing", first=("second",))
+    besides = frozenset({"base"})
+    yield Registry(
+        group="hwcompat.things", package="things", kind=Thing, noun="thing", first=("second",), besides=besides
+    )
     for name in [name for name in sys.modules if name.partition(".")[0] == "things"]:
         del sys.modules[name]
 

@@ -9,10 +9,11 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from judged_cells import line
 
 from hardware.cell import Cell
 from hardware.errors import OutputError, UsageError
-from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.record import Outcome, RunLine
 from hwcompat.plugins.triage import repro_command
 from hwcompat.plugins.triage.repro.captured_failure import CapturedFailure, Does, FailedStep, Shape, Way
 from hwcompat.plugins.triage.repro.failure_recorder import FailureRecorder, TriedStep
@@ -26,24 +27,6 @@ CELL = Cell.parse("bert/fill-mask/cpu/float32")
 STEP = FailedStep(way=Way.TORCH, does=Does.FORWARD, device="cpu")
 
 
-def line(check: str, outcome: Outcome, *, run: str = "a", at: str = "2026-01-01T00:00:00+00:00") -> CheckLine:
-    return CheckLine(
-        run_id=run,
-        cell_id=CELL.id,
-        check_name=check,
-        outcome=outcome,
-        subject="tiny",
-        requested_target="cpu",
-        actual_target="cpu",
-        precision="float32",
-        model="bert",
-        task="fill-mask",
-        suite_hash="x",
-        started_at=at,
-        duration_s=1.0,
-    )
-
-
 def request(*arguments: str) -> Request:
     found: list[Request] = []
     command = click.command()(with_options(lambda **options: found.append(Request(**options))))
@@ -54,10 +37,10 @@ def request(*arguments: str) -> Request:
 def test_the_latest_run_decides_and_the_most_telling_check_goes_first() -> None:
     later = "2026-01-02T00:00:00+00:00"
     lines = [
-        line("backward", Outcome.FAILED),
-        line("runs_natively", Outcome.FAILED, run="b", at=later),
-        line("matches_reference", Outcome.CRASHED, run="b", at=later),
-        line("honours_mask", Outcome.SKIPPED, run="b", at=later),
+        line("backward", Outcome.FAILED, started_at="2026-01-01T00:00:00+00:00"),
+        line("runs_natively", Outcome.FAILED, run_id="b", started_at=later),
+        line("matches_reference", Outcome.CRASHED, run_id="b", started_at=later),
+        line("honours_mask", Outcome.SKIPPED, run_id="b", started_at=later),
     ]
     assert failing_checks(lines) == ("matches_reference", "runs_natively")
     assert failing_checks([]) == ()
@@ -176,39 +159,6 @@ def test_the_innermost_cause_counts_and_an_assertion_of_ours_is_refused(tmp_path
     assert (found.exception, found.message, found.left) == ("ValueError", "the runtime's", "Einsum (1), Mod (2)")
     recorder.ended(AssertionError("not execution.offloaded"))
     assert "no comparison" in CapturedFailure.read(tmp_path).refused
-
-
-_WATCHED = """
-import sys, types
-from dataclasses import replace
-from pathlib import Path
-import numpy as np
-from hwcompat.plugins.triage.repro.failure_recorder import Recorder
-from hwcompat.plugins.triage.repro.hooks import watch
-from hardware.cell import Cell
-from hardware.testing.measurement import Outputs
-from hardware.testing.model_test import ModelTest
-from hardware.testing.watched_passes import Pass
-
-recorder = Recorder(folder=Path(sys.argv[1]), with_weights=False)
-watch(recorder)
-case = ModelTest("bert/fill-mask/cpu/float32", lambda: None, {}, gain=None, outputs=("y",))
-case.__dict__["runnable"] = types.SimpleNamespace(gives_all=True, actual_dtype="float32", model=None)
-case.__dict__["_placement"] = types.SimpleNamespace(target=Cell.parse("bert/fill-mask/cpu/float32").target), ""
-case._passes = types.SimpleNamespace(
-    run=lambda runnable, inputs: Pass(outputs={"y": inputs["x"] * 2}, latency_ms=1.0, watched=None, left={})
-)
-recorder.began("matches_reference")
-inputs = {"x": np.arange(4.0).reshape(2, 2)}
-want = Outputs(arrays={"y": inputs["x"] * 2}, masks={}, inputs=inputs)
-right = case.error(case._run(case.runnable, inputs), want)
-assert right == 0 and recorder.compared is None
-want.arrays["y"][0, 0] = 9
-wrong = case.error(case._run(case.runnable, inputs), want)
-_, expected, found = recorder.compared
-assert wrong > 1 and found["error"] == wrong and list(expected) == ["y"]
-recorder.ended(AssertionError())
-"""
 
 
 def test_the_command_prints_the_folder_and_what_its_script_showed(tmp_path, monkeypatch, capsys):

@@ -43,7 +43,7 @@ from hwcompat.plugins.stress.stress_result import (
     throttled_share,
 )
 from hwcompat.plugins.stress.stress_targets import chosen_devices, rounds
-from hwcompat.plugins.stress.summary import summarised
+from hwcompat.plugins.stress.summary import summarized
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "hardware" / "schemas" / "stress.json").read_text(encoding="utf-8"))
 START = 1_700_000_000.0
@@ -221,7 +221,7 @@ def summary(
     ending: StressEnding = StressEnding.MEASURED, reason: str = "", target: str = "cuda:0", devices: Any = DEVICES
 ) -> DeviceResult:
     options = StressOptions(target=target, warmup_s=2, duration_s=4)
-    return summarised(options, EVENTS, SAMPLES, inventory=machine(), devices=devices, ending=ending, reason=reason)
+    return summarized(options, EVENTS, SAMPLES, inventory=machine(), devices=devices, ending=ending, reason=reason)
 
 
 def report(*results: DeviceResult) -> dict[str, Any]:

@@ -1,146 +1,31 @@
-"""`--refresh`: expired cells and no others are planned, with their durations, and run again."""
+"""`--refresh`: options, cells that can't run here, durations, and the command that runs what expired."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import pytest
-from recorded_machines import machine
+from expired_folder import BERT, GPT2, OLD, ON_CUDA, VIT, Folder, bare_machine, ids
 
 from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Reason
-from generators.models.recipe_store import load_recipe
-from generators.options import Options
 from hardware.cell import Cell, model_of_weights
 from hardware.command_line import INTERRUPTED
-from hardware.detection import HardwareInfo, detect
+from hardware.detection import HardwareInfo
 from hardware.errors import BackendUnavailable, NothingMatched
-from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
-from hardware.evidence.store import read_folder
-from hardware.evidence.versions import versions_of
-from hardware.evidence.writer import EvidenceWriter
-from hardware.software import TorchBuild
+from hardware.evidence.record import Outcome
 from hwcompat.plugins.study import refresh_command
-from hwcompat.plugins.study.refresh.refresh_plan import RefreshPlan, plan_refresh, suites_of
-from hwcompat.plugins.study.refresh_command import refresh_json, refresh_table
+from hwcompat.plugins.study.refresh_command import refresh_table
 from reports import run_command
-from reports.reason_text import texts
 
 NO_BYTES = "e3b0c44298fc1c14"
 """SHA-256 of an empty file of weights."""
 
-BERT, GPT2, VIT = (
-    "bert/fill-mask/cpu/float32",
-    "gpt2/text-generation/cpu/float32",
-    "vit/image-classification/cpu/float32",
-)
-ON_CUDA = "bert/fill-mask/cuda/float32"
-OLD = {"torch": "1.0"}
-SCHEMA = Path(__file__).parents[2] / "reports" / "schemas" / "refresh.json"
-
 
 @pytest.fixture(scope="module")
 def here() -> HardwareInfo:
-    """A machine without accelerators."""
-    found = detect(machine("machines/xeon-two-sockets"))
-    return replace(found, accelerators=(), vendors=(), torch=TorchBuild(version="2.13.0+cpu"))
-
-
-class Folder:
-    """A folder of evidence, filled through the product's own writer."""
-
-    def __init__(self, path: Path, here: HardwareInfo) -> None:
-        self.path, self.here = path, here
-
-    def write(
-        self,
-        run_id: str,
-        *cells: str,
-        versions: Mapping[str, str] | None = None,
-        checks: Mapping[str, int] | None = None,
-        ended: bool = True,
-        subject: str = "tiny",
-        outcome: Outcome = Outcome.PASSED,
-        **of_run: object,
-    ) -> None:
-        """A run of cells whose checks take a second each; `checks` says of cells how many of them were reached."""
-        planned = [
-            PlannedCell(
-                cell_id=id_,
-                checks=required_checks(Cell.parse(id_)),
-                suite="s.py",
-                suite_hash="h",
-                subject=subject,
-                recipe=recipe.digest if subject == "tiny" and (recipe := load_recipe(id_.split("/")[0])) else None,
-            )
-            for id_ in cells
-        ]
-        values: dict[str, object] = {
-            "run_id": run_id,
-            "started_at": f"2026-01-0{run_id[-1]}T00:00:00+00:00",
-            "command": "",
-            "machine": "here",
-            "inventory": {},
-            "versions": {**versions_of(self.here), **(versions or {})},
-            "plan": tuple(planned),
-        }
-        writer = EvidenceWriter(self.path, run_id)
-        writer.write(RunLine(**{**values, **of_run}))
-        for one in planned:
-            for check in one.checks[: (checks or {}).get(one.cell_id)]:
-                writer.write(self._line(run_id, one, check, outcome))
-        if ended:
-            moment = f"2026-01-0{run_id[-1]}T00:01:00+00:00"
-            writer.write(EndLine(run_id=run_id, ended_at=moment, reason="finished", counts={}))
-        writer.close()
-
-    def _line(self, run_id: str, planned: PlannedCell, check: str, outcome: Outcome) -> CheckLine:
-        cell = Cell.parse(planned.cell_id)
-        return CheckLine(
-            run_id=run_id,
-            cell_id=cell.id,
-            check_name=check,
-            outcome=outcome,
-            subject=planned.subject,
-            requested_target=str(cell.target),
-            actual_target=str(cell.target),
-            precision=cell.precision,
-            actual_dtype=cell.precision,
-            model=cell.model,
-            task=cell.task,
-            suite_hash="h",
-            started_at=f"2026-01-0{run_id[-1]}T00:00:10+00:00",
-            duration_s=1.0,
-            max_rel_error=1e-7,
-            tolerance=1e-6,
-            native_ops={"aten.mm": 1},
-        )
-
-    def plan(self, **options: object) -> RefreshPlan:
-        return plan_refresh(
-            self.asked(**options), read_folder(self.path), self.here, "here", None, read_list=lambda: ["gpt2"]
-        )
-
-    def left(self) -> dict[str, str]:
-        """Why cells stay expired, in words, by cell id."""
-        return {cell: "; ".join(texts(reasons)) for cell, reasons in self.plan().left.items()}
-
-    def asked(self, **options: object) -> Options:
-        values: dict[str, object] = {
-            **dict.fromkeys(("models", "architectures", "devices", "precisions", "tasks", "select", "skip"), ()),
-            **dict.fromkeys(("priority", "shard", "jobs", "template_dir", "config", "bundle", "verify", "upstream")),
-            **dict.fromkeys(("check_folder", "update_folder"), None),
-            **dict.fromkeys(("run", "list_cells", "explain", "dry_run", "allow_fallback", "force"), False),
-            "evidence": self.path,
-            "output_dir": self.path.parent / "suites",
-            "machine": "here",
-            "format_": "table",
-        }
-        return Options(**{**values, **options})
+    return bare_machine()
 
 
 @pytest.fixture
@@ -148,23 +33,7 @@ def folder(tmp_path: Path, here: HardwareInfo) -> Folder:
     return Folder(tmp_path / "evidence", here)
 
 
-def ids(plan: RefreshPlan) -> list[str]:
-    return [one.cell.id for one in plan.cells]
-
-
 # What is taken up
-
-
-def test_what_expired_is_planned_and_what_holds_is_not(folder):
-    folder.write("r1", BERT, GPT2, versions=OLD)
-    folder.write("r2", BERT, VIT)
-    plan = folder.plan()
-    assert ids(plan) == [GPT2]
-    assert plan.looked_at == 3
-    now = versions_of(folder.here)["torch"]
-    assert plan.cells[0].reasons == (Reason.of("versions_moved", moved=(f"torch 1.0, now {now}",)),)
-    (suite,) = suites_of(plan, folder.asked(), folder.here, None)[0]
-    assert (suite.cell.id, str(suite.device), suite.required) == (GPT2, "cpu", False)
 
 
 def test_options_choose_as_they_do_in_a_run(folder):
@@ -180,13 +49,6 @@ def test_options_choose_as_they_do_in_a_run(folder):
     for options in ({"models": ("t5",)}, {"devices": ("mps",)}, {"precisions": ("int8",)}, {"select": ("t5/*",)}):
         with pytest.raises(NothingMatched):  # never measured, so that it can't be measured again
             folder.plan(**options)
-
-
-def test_a_refresh_that_was_cut_off_leaves_the_rest_expired(folder):
-    folder.write("r1", BERT, GPT2, VIT, versions=OLD)
-    folder.write("r2", BERT, GPT2, VIT, checks={GPT2: 2, VIT: 0}, ended=False)
-    assert ids(folder.plan()) == [GPT2, VIT]
-    assert len(folder.plan().runnable) == 2
 
 
 def test_what_was_measured_again_here_without_an_answer_is_not_tried_for_ever(folder):
@@ -275,21 +137,6 @@ def test_what_no_run_tells_is_unknown_and_is_not_in_the_sum(folder):
     assert (plan.total.unknown, len(plan.runnable)) == (0, 2)  # the overhead is that of another run
     folder.write("r3", VIT, versions=OLD, checks={VIT: 0})
     assert folder.plan().total.unknown == 1
-
-
-def test_the_plan_as_data_and_as_a_table(folder):
-    folder.write("r1", BERT, ON_CUDA, versions={"torch": "1.0\x1b[31m\nno"})
-    plan = folder.plan(jobs=1)
-    data = json.loads(refresh_json(plan, "2026-01-01T00:00:00+00:00"))
-    jsonschema.validate(data, json.loads(SCHEMA.read_text()))
-    assert [(one["cell"], one["runs_here"], bool(one["why_not"])) for one in data["cells"]] == [
-        (BERT, True, False),
-        (ON_CUDA, False, True),
-    ]
-    text = refresh_table(plan, 100)
-    assert "2 of 2 measured cell(s) have expired; 1 can't be measured again here." in text
-    assert "cuda isn't here" in text
-    assert "\x1b" not in text + json.dumps(data, ensure_ascii=False)
 
 
 # The command

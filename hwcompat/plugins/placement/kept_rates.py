@@ -1,6 +1,6 @@
-"""What stress runs measured, kept on this machine: `python -m hardware stress … --keep` writes, placement reads.
+"""Rates of stress runs, kept on this machine: `python -m hardware stress … --keep` writes, placement reads.
 
-A file for each device. It is believed only for the same device, driver and torch.
+One file for each device. It counts only for the same device, driver and torch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COPY = "copy"
 
 @dataclass(frozen=True, kw_only=True)
 class KeptRates:
-    """One device's sustained rates: TFLOPS by precision, 10^9 bytes a second; `date` is that of the run."""
+    """Sustained rates of one device: TFLOPS by precision, 10^9 bytes a second; `date` is that of the run."""
 
     target: str
     device_name: str
@@ -36,8 +36,8 @@ class KeptRates:
 
 
 def keep_rates(run: StressRun, devices: Mapping[str, tuple[str, str]]) -> tuple[Path, ...]:
-    """Keep what was measured of real devices; returns the files. `devices` are model and driver version by target
-    (`cuda:0`), as the inventory tells them: what isn't there isn't kept."""
+    """Keep what was measured of real devices; return the files. `devices` are model and driver version by target
+    (`cuda:0`) as in the inventory; other devices aren't kept."""
     written = []
     for result in run.results:
         # A target that was named without an index is its first device.
@@ -67,7 +67,7 @@ def _path(target: str, device_name: str) -> Path:
 
 
 def read_rates(target: str, device_name: str) -> tuple[KeptRates | None, str]:
-    """What is kept of a device, or None and why nothing can be read (empty where nothing is there)."""
+    """Return the kept rates of a device, or None and why they can't be read (empty if there are none)."""
     path = _path(target, device_name)
     if not path.exists():
         return None, ""
@@ -93,10 +93,10 @@ def _rate(value: Any) -> float:
 
 
 def measured(target: str, device_name: str, *, torch: str, driver: str = "") -> tuple[Mapping[str, Figure], Figure]:
-    """TFLOPS by precision and bandwidth that are kept of a device, as figures: with a reason where nothing can be
-    read, or where what was measured counts no more."""
+    """Return TFLOPS by precision and bandwidth of a device from its kept rates, as figures: with a reason if they
+    can't be read or don't count any more."""
     kept, why = read_rates(target, device_name)
-    if kept is not None and (moved := _moved(kept, torch, driver)):
+    if kept is not None and (moved := _mismatch(kept, torch, driver)):
         why = f"stress measured it on {kept.date}, and since then {moved}"
         kept = None
     if kept is None:
@@ -108,7 +108,7 @@ def measured(target: str, device_name: str, *, torch: str, driver: str = "") -> 
     return rates, Figure(value=kept.bandwidth_gbps, source=source if kept.bandwidth_gbps else "")
 
 
-def _moved(kept: KeptRates, torch: str, driver: str) -> str:
+def _mismatch(kept: KeptRates, torch: str, driver: str) -> str:
     found = [
         f"{name} moved from {then or 'none'} to {now or 'none'}"
         for name, then, now in (("torch", kept.torch, torch), ("the driver", kept.driver, driver))

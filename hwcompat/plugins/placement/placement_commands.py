@@ -1,4 +1,4 @@
-"""The commands of `python -m hardware` that say what devices can do, and which one fits."""
+"""Commands of `python -m hardware` that show what devices can do, and choose one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def fit_command(
 
 
 def keep_rates_of(run: StressRun, inventory: HardwareInfo) -> int:
-    """Keep what a stress run measured of real devices, for placement; returns of how many."""
+    """Keep what a stress run measured of real devices, for placement; return the number of devices."""
     from .kept_rates import keep_rates
     from .placement_device import known_devices
 

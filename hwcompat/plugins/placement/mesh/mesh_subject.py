@@ -1,6 +1,6 @@
-"""What a mesh has to know of a model: its tiny model, large enough to be split by four, and figures of the real one.
+"""Facts of a model for a mesh: its tiny model, large enough to be split by four, and figures of the real one.
 
-A child process builds both; `mesh_subject` asks it.
+A child process builds both for `mesh_subject`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 LAYERS = 4
 PARTS = 4
-"""Ranks that a tiny model is made to be split over: so many layers, and heads and widths that this divides."""
+"""The number of ranks that a tiny model can be split over: it has as many layers, and heads and widths in
+multiples."""
 _STEP = 16
 _BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 _GATHERED = "gather_output"
@@ -48,9 +49,8 @@ _BATCH = 4
 
 @dataclass(frozen=True, kw_only=True)
 class MeshSubject:
-    """A model type as a mesh takes it: the tiny model with its figures and inputs, which the check runs, and the
-    figures of the real one. `real` is None where they can't be had, `no_real` says why. `whose` says whose
-    configuration that is."""
+    """A model type for a mesh: the tiny model with its figures and inputs, which the check runs, and the figures of
+    the real one. `real` is None without them, `no_real` says why. `whose` names the source of the configuration."""
 
     tiny: MeshModel
     tiny_figures: ModelFigures
@@ -60,25 +60,25 @@ class MeshSubject:
     no_real: str
 
     def arrays(self, batch: int) -> dict[str, Array]:
-        """Inputs of so many examples, the rows of unlike lengths so that a dropped mask shows."""
+        """Return inputs of this many examples, with rows of different lengths so that a dropped mask is detected."""
         lengths = [(*LENGTHS, 12, LENGTHS[0])[place % 4] for place in range(batch)]
         return make_inputs(self.inputs, 0, lengths)
 
 
 def batch_of(split: Split, microbatches: int) -> int:
-    """The smallest batch from `_BATCH` on that a split divides into equal parts."""
+    """Return the smallest batch from `_BATCH` on that a split divides into equal parts."""
     step = split.data * microbatches
     return step * -(-_BATCH // step)
 
 
 def mesh_subject(name: str, precision: str = "float32") -> MeshSubject:
-    """What a mesh has to know of a type or a checkpoint folder; seconds, in a child. Raises `ModelError`."""
+    """Return the facts of a type or a checkpoint folder; takes seconds, in a child. Raises `ModelError`."""
     if not Path(name).is_dir():
         recipe_for(name)  # a missing one is derived and kept, or refused with its reason
     question = {"name": name, "precision": precision}
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     try:
-        found = ask(f"{__package__}.models", question, limit_s=_LONGEST_S, environment=offline)
+        found = ask(__name__, question, limit_s=_LONGEST_S, environment=offline)
     except NoAnswer as error:
         raise ModelError("nothing is known of the model", why=str(error)) from error
     real = found.pop("real")
@@ -91,9 +91,9 @@ def mesh_subject(name: str, precision: str = "float32") -> MeshSubject:
 
 
 def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Constructor arguments of a tiny configuration with four layers, heads in fours, and inner widths in sixteens.
+    """Return constructor arguments with four layers, heads in multiples of 4, and inner widths of 16.
 
-    `config` is what `arguments` make. Attributes are known by their roles in roles.toml.
+    `config` is what `arguments` make. Attributes are found by their roles in roles.toml.
     """
     made = dict(arguments)
     before = max((one for one in role_of(config, "layers").values() if isinstance(one, int)), default=0)
@@ -119,8 +119,8 @@ def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _told(name: str, precision: str) -> dict[str, Any]:
-    """What `MeshSubject` has of one model type or folder. Raises whatever building one raises."""
+def _subject_fields(name: str, precision: str) -> dict[str, Any]:
+    """Build the fields of `MeshSubject` for one model type or folder. Raises whatever building one raises."""
     folder = Path(name) if Path(name).is_dir() else None
     model_type = str(read_checkpoint(folder).config["model_type"]) if folder else name
     recipe = load_recipe(model_type)
@@ -148,7 +148,7 @@ def _told(name: str, precision: str) -> dict[str, Any]:
     try:
         counted, whose = real_figures(name, recipe, facts, precision)
         real = counted.to_dict()
-    except Exception as error:  # whatever a constructor raises, it is why there are no figures
+    except Exception as error:  # whatever a constructor raises is why there are no figures
         no_real = f"{type(error).__name__}: {one_line(str(error))}"
     return {
         "tiny": asdict(tiny),
@@ -161,7 +161,7 @@ def _told(name: str, precision: str) -> dict[str, Any]:
 
 
 def real_figures(name: str, recipe: Recipe, facts: Mapping[str, Any], precision: str) -> tuple[ModelFigures, str]:
-    """Figures of the real model, built without data: of a checkpoint's config.json, or the type's defaults."""
+    """Return figures of the real model, built without data: of a checkpoint's config.json, or the type's defaults."""
     import torch
 
     _, _, config, whose = start(name, recipe.task)
@@ -173,7 +173,7 @@ def real_figures(name: str, recipe: Recipe, facts: Mapping[str, Any], precision:
 
 
 def figures(whole: torch.nn.Module, facts: Mapping[str, Any], name: str, precision: str) -> ModelFigures:
-    """Bytes of what runs before, in and after the layers, and what a tensor split divides."""
+    """Return bytes of what runs before, in and after the layers, and what a tensor split divides."""
     dims, width = tensor_dims(whole), _BYTES[precision]
     count = max(1, facts["count"])
     layers, split = [0] * count, [0] * count
@@ -199,15 +199,15 @@ def figures(whole: torch.nn.Module, facts: Mapping[str, Any], name: str, precisi
         split_layers=tuple(split),
         split_before=split_ends["before"],
         split_after=split_ends["after"],
-        divided=_divided(whole, dims, plan),
+        divided=_tensor_divisors(whole, dims, plan),
         tensor_plan="transformers' own tensor plan" if dims else "",
         no_tensor="" if dims else f"transformers has no tensor plan for {name}",
         no_pipeline=facts["no_pipeline"],
     )
 
 
-def _divided(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str, str]) -> dict[str, int]:
-    """What a tensor split has to divide: heads where attention itself is split, and the axes of parameters."""
+def _tensor_divisors(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str, str]) -> dict[str, int]:
+    """Return what a tensor split has to divide: heads if attention itself is split, and the axes of parameters."""
     config: Any = whole.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     found: dict[str, int] = {}
@@ -226,7 +226,7 @@ def _divided(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str,
 
 def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
     try:
-        return _told(asked["name"], asked["precision"])
+        return _subject_fields(asked["name"], asked["precision"])
     except Exception as error:  # whatever a model raises is why it can't be put on a mesh
         why = f"{type(error).__name__}: {one_line(str(error))}"
         raise ModelError(f"{echo(asked['name'])} can't be put on a mesh", why=why) from error
