@@ -62,11 +62,7 @@ class HardwareAdapter:
 
     @functools.cached_property
     def inventory(self) -> HardwareInfo:
-<<<<<<< HEAD
-        """The machine's, or the one that was given."""
-=======
         """The inventory of this machine, or the given one."""
->>>>>>> 4258592693a7093391fe3958e8ba62eec6c33e2c
         from hardware.detection import detect
 
         return self._given or detect()
@@ -140,11 +136,7 @@ class HardwareAdapter:
         }
 
     def probe(self, device: Device) -> ProbeResult:
-<<<<<<< HEAD
-        """Compute three numbers on a device of this machine: only that says that it can be used."""
-=======
         """Compute three numbers on a device of this machine, which alone proves that it can be used."""
->>>>>>> 4258592693a7093391fe3958e8ba62eec6c33e2c
         from hardware.detection import probe
 
         return probe(device.selector)
