@@ -39,10 +39,10 @@ import click
 
 from generators.option_rules import refuse_together
 from generators.options import Options, with_options
-from hardware.command_line import note, open_door, terminal_width
+from hardware.command_line import note, run_command_line, terminal_width
 from hardware.command_names import as_runnable, command_of, own_command, program_of
 from hardware.errors import ModelError, ModelMissing
-from hardware.evidence.evidence_place import copied_home
+from hardware.evidence.evidence_location import fetch_remote
 from hardware.evidence.versions import RELEASE
 from hardware.plugins import plugins
 from hardware.redaction import LEFT_IN, turn_off
@@ -69,7 +69,7 @@ def main(context: click.Context, /, **options: object) -> int:
     }
     refuse_together(asked, **given)
     if asked.remote is not None:
-        copied_home(asked.remote)
+        fetch_remote(asked.remote)
     if asked.no_redact:
         turn_off()
         note(f"--no-redact: {LEFT_IN} stay in evidence and reports; look through them before you hand them on")
@@ -359,7 +359,7 @@ def start() -> int:
     """Parse, run, and convert every error to one line and an exit code."""
     own, for_pytest = _split(sys.argv[1:])
     main.context_settings["obj"] = for_pytest
-    return open_door(main, own, program=program_of("run_test_generation"))
+    return run_command_line(main, own, program=program_of("run_test_generation"))
 
 
 if __name__ == "__main__":

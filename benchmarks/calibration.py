@@ -20,8 +20,8 @@ from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.recipe_store import load_recipe
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, detect
-from hardware.evidence.kept_evidence import kept_file
 from hardware.evidence.record import RunLine
+from hardware.evidence.shipped_evidence import shipped_file
 from hardware.evidence.store import Evidence
 from hardware.target import Target
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
@@ -122,7 +122,7 @@ def _first_predictions(found: Gathered) -> set[tuple[str, str]]:
 
 def kept_places() -> list[Path]:
     """Return the files of kept evidence of the scored targets."""
-    return [path for name in TARGETS if (path := kept_file(Target(name=name), KEPT)) is not None]
+    return [path for name in TARGETS if (path := shipped_file(Target(name=name), KEPT)) is not None]
 
 
 @click.command()

@@ -42,8 +42,8 @@ print(json.dumps([took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, to
 
 _REPORTER = "import hardware_compatibility_reporter as door\ntold = door.main(words)"
 _MATRIX = (
-    "from hardware.command_line import open_door\nimport run_test_generation as door\n"
-    "told = open_door(door.main, words, program='run_test_generation.py')"
+    "from hardware.command_line import run_command_line\nimport run_test_generation as door\n"
+    "told = run_command_line(door.main, words, program='run_test_generation.py')"
 )
 _LINES = (
     "from pathlib import Path\nfrom hardware.evidence.runs import RunEvidence\n"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
-from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.shipped_evidence import last_checks
 from hardware.target import Target
 
 

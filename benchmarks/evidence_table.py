@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hardware.evidence.kept_evidence import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Line, RunLine, to_dict
+from hardware.evidence.shipped_evidence import last_checks, read_shipped
 from hardware.evidence.store import read_folder
 from hardware.target import Target
 
@@ -39,7 +39,7 @@ def gathered(places: Iterable[Path]) -> Gathered:
             found = read_folder(place)
             lines += [*found.runs, *found.checks]
         else:
-            lines += read_kept(place)
+            lines += read_shipped(place)
     return Gathered(
         runs=_whole_runs(line for line in lines if isinstance(line, RunLine)),
         checks=tuple(line for line in lines if isinstance(line, CheckLine)),

@@ -29,8 +29,8 @@ from hardware.files import write_whole
 from hwcompat.plugins.placement.mesh.axes import Split
 from hwcompat.plugins.placement.mesh.mesh_case import GRADIENTS, OUTPUTS, CaseResult, MeshCase
 from hwcompat.plugins.placement.mesh.mesh_check import check_mesh
+from hwcompat.plugins.placement.mesh.mesh_input import MeshInput, mesh_input
 from hwcompat.plugins.placement.mesh.mesh_plan import MeshRefused, plan_mesh
-from hwcompat.plugins.placement.mesh.mesh_subject import MeshSubject, mesh_subject
 from hwcompat.plugins.placement.placement_device import processor_ranks
 
 SPLITS = (Split(data=4), Split(tensor=4), Split(pipeline=4), Split(data=2, tensor=2), Split(pipeline=2, tensor=2))
@@ -71,7 +71,7 @@ def run(out: Path, types: Sequence[str]) -> None:
 def keep_figures(out: Path) -> None:
     """Store the figures of two real models, and the command's output for one split."""
     kept = json.loads(out.read_text(encoding="utf-8"))
-    subjects = {name: mesh_subject(name) for name in ("llama", "mixtral")}
+    subjects = {name: mesh_input(name) for name in ("llama", "mixtral")}
     kept["figures"] = {name: one.real.to_dict() for name, one in subjects.items() if one.real is not None}
     with tempfile.TemporaryDirectory() as folder:
         words = [*EXAMPLE.split()[1:], "--format", "json", "--report-dir", folder]
@@ -82,12 +82,12 @@ def keep_figures(out: Path) -> None:
 
 def tried(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the result of each split of these types: an error, or the reason why there is none."""
-    subjects: dict[str, MeshSubject] = {}
+    subjects: dict[str, MeshInput] = {}
     found: dict[str, dict[str, str]] = {}
     cases: list[MeshCase] = []
     for name in names:
         try:
-            subjects[name] = mesh_subject(name)
+            subjects[name] = mesh_input(name)
         except ModelError as error:
             found[name] = dict.fromkeys(map(str, SPLITS), f"untried: {error}")
     for number, (name, subject) in enumerate(subjects.items()):
@@ -105,7 +105,7 @@ def tried(names: Sequence[str]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _case(number: int, name: str, subject: MeshSubject, split: Split) -> MeshCase | str:
+def _case(number: int, name: str, subject: MeshInput, split: Split) -> MeshCase | str:
     try:
         plan = plan_mesh(processor_ranks(inventory_here(), RANKS), subject.tiny_figures, split)
     except MeshRefused as refusal:

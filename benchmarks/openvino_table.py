@@ -19,8 +19,8 @@ from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
-from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome, RunLine, Stage
+from hardware.evidence.shipped_evidence import last_checks
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 

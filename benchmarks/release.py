@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.errors import HwCompatError, UsageError, echo
 from hardware.files import write_whole
 
@@ -188,4 +188,4 @@ def main(version: str, dry_run: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.release"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.release"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hardware.errors import UsageError, did_you_mean, echo
-from hardware.evidence.evidence_place import no_writing_there
+from hardware.evidence.evidence_location import read_only_location
 
 from .options import Options
 
@@ -70,7 +70,7 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
         _refuse_format(asked)
     _refuse_two_jobs(asked)
     if asked.remote and (asked.run or asked.upstream or asked.web_page or (asked.refresh and not asked.dry_run)):
-        raise no_writing_there(asked.remote, "python run_test_generation.py …")
+        raise read_only_location(asked.remote, "python run_test_generation.py …")
     _refuse_beside_a_threshold(asked)
     for options, needed, fix in _NEEDS:
         if asked.first_given(*options) and not asked.first_given(*needed):

@@ -15,7 +15,7 @@ from hardware.cell import PRECISIONS
 from hardware.command_line import PrecisionChoice
 from hardware.errors import BrokenInput, UsageError, echo
 from hardware.evidence.address import Address
-from hardware.evidence.evidence_place import EvidencePlace, split_place
+from hardware.evidence.evidence_location import EvidenceLocation, split_location
 from hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Options:
     )
     evidence: Path = _option(
         "--evidence",
-        type=EvidencePlace(file_okay=False),
+        type=EvidenceLocation(file_okay=False),
         default=DEFAULT_EVIDENCE,
         show_default=True,
         metavar="DIR|ADDRESS",
@@ -324,7 +324,7 @@ class Options:
     def __init__(self, **values: object) -> None:
         self.__dict__.update(dict.fromkeys(_OPTIONS), **values)
         if isinstance(place := values.get("evidence"), Address):
-            self.evidence, self.remote = split_place(place)
+            self.evidence, self.remote = split_location(place)
 
     def first_given(self, *options: str) -> str:
         """Return the first of these options (`--run`) whose value isn't its default; empty if there is none."""

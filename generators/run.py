@@ -32,7 +32,7 @@ from hardware.cell_selection import Shard, choose_cells
 from hardware.detection import HardwareInfo, targets
 from hardware.errors import OutputError, UsageError, echo
 from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.record import CheckLine, PlannedCell, RunLine, Subject
+from hardware.evidence.record import CheckLine, PlannedCell, RunLine, WeightsKind
 from hardware.evidence.store import Evidence, lines_by_cell, read_cells
 from hardware.target import Target
 from hardware.testing.progress import Progress
@@ -360,7 +360,7 @@ def _read(written: WrittenSuite) -> SuiteFile:
     if missing := written.planned.profile.missing:
         cell = written.planned.cell
         checks = required_checks(cell)
-        subject = str(Subject.CHECKPOINT)
+        subject = str(WeightsKind.CHECKPOINT)
         return SuiteFile(path=written.path, cell=cell, subject=subject, checks=checks, suite_hash="", missing=missing)
     return read_written(written)
 

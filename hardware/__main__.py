@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .command_line import open_door
+from .command_line import run_command_line
 from .command_names import as_runnable, program_of
 from .hardware_commands import COMMANDS, deliver
 from .inventory_text import FORMATS, list_text
@@ -56,7 +56,7 @@ for _command in main.commands.values():
 
 def start() -> int:
     """Run the command line and return its exit code."""
-    return open_door(main, sys.argv[1:], program=program_of("hardware"))
+    return run_command_line(main, sys.argv[1:], program=program_of("hardware"))
 
 
 if __name__ == "__main__":

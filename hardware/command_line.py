@@ -23,7 +23,7 @@ USAGE = 4
 _LONGEST_NOTE = 2000
 
 
-def open_door(command: click.Command, arguments: Sequence[str], *, program: str) -> int:
+def run_command_line(command: click.Command, arguments: Sequence[str], *, program: str) -> int:
     """Run a command and return its exit code: its return value, or that of the error that it raised.
 
     Errors are one line on standard error; a traceback is shown only with `--debug` or `LOGLEVEL=DEBUG`.

@@ -13,7 +13,7 @@ from generators.compatibility.run_summary import RunSummary, is_to_come, moment_
 from hardware.command_line import note, terminal_width
 from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hardware.evidence.address import is_address, parse_address
-from hardware.evidence.evidence_place import copied_home
+from hardware.evidence.evidence_location import fetch_remote
 from hardware.evidence.record import RunLine
 from hardware.evidence.runs import RunEvidence
 from hardware.evidence.store import check_folder
@@ -140,7 +140,7 @@ def _since_green(word: str, shelf: _OpenEvidence, machine: str) -> RunComparison
 
 def _find(word: str, shelf: _OpenEvidence, machine: str) -> tuple[NamedSide, RunEvidence]:
     """Return the runs that a word names, and their folder."""
-    folder = copied_home(parse_address(word)) if is_address(word) else Path(word)
+    folder = fetch_remote(parse_address(word)) if is_address(word) else Path(word)
     is_path = "/" in word or "\\" in word or word in (".", "..")
     is_path = is_path or (folder.is_dir() and not shelf.default.is_dir())
     if not is_path and (found := named_runs(word, shelf.open(shelf.default), machine)) is not None:

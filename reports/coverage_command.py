@@ -17,7 +17,7 @@ from hardware.evidence.writer import machine_label, now
 from hardware.redaction import redact
 from hardware.target import Target
 
-from .coverage.coverage_facts import Coverage, CoverageCounts, Standing
+from .coverage.coverage_facts import Coverage, CoverageCounts, CoverageStatus
 from .coverage.coverage_report import (
     TRANSFORMERS,
     CoverageReport,
@@ -87,7 +87,7 @@ def _judged(found: Coverage, fail_under: float | None) -> int:
     code = 0
     for target in found.targets:
         counts = CoverageCounts.of(target.results)
-        if fail_under is not None and 100 * counts[Standing.PASSED] < fail_under * counts.buildable:
+        if fail_under is not None and 100 * counts[CoverageStatus.PASSED] < fail_under * counts.buildable:
             click.echo(f"error: {target.target}: {counts.share}; {fail_under:g} % was asked for", err=True)
             code = 1
     return code

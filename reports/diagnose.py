@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from generators.compatibility.operators.operator_names import last_way
-from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, Subject
+from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, WeightsKind
 from hardware.plain_text import one_line
 
 from .advice import measuring_command, remedies_for
@@ -203,7 +203,7 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
 
 def command_again(line: CheckLine, error_type: str = "") -> str:
     """Return the command that runs the line's cell again; empty for a checkpoint, whose folder isn't recorded."""
-    if line.subject == Subject.CHECKPOINT:
+    if line.subject == WeightsKind.CHECKPOINT:
         return ""
     return measuring_command(
         line.model,

@@ -8,13 +8,13 @@ from hardware.command_line import note
 from hardware.evidence.address import Address
 from hardware.evidence.bucket import publish
 from hardware.evidence.compacted import compact
-from hardware.evidence.evidence_place import copied_home
+from hardware.evidence.evidence_location import fetch_remote
 from hardware.evidence.merge import merge_evidence
 
 
 def merge_folder(source: Path | Address, folder: Path) -> None:
     """Merge the evidence of another folder or of object storage, and report the result for each file."""
-    place = copied_home(source) if isinstance(source, Address) else source
+    place = fetch_remote(source) if isinstance(source, Address) else source
     for one in merge_evidence(place, folder):
         cut = "; its last line was cut off and is left out" if one.cut else ""
         note(f"{one.name}: {one.state}, {one.lines} line(s){cut}")

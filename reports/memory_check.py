@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.memory_fit import Fit, MemoryEstimate, Room, fit, parse_size
+from generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, fit, parse_size
 from generators.compatibility.selection import LAST_RESORT
 from generators.models.classifier import classify
 from generators.recipes.memory_answer import memory_answer
@@ -65,7 +65,7 @@ def memory_check(
     asked = dict(question)
     rooms = [
         *_devices(device, statuses),
-        *(Room(name=f"a device of {size}", available=parse_size(size)) for size in asked.pop("sizes")),
+        *(AvailableMemory(name=f"a device of {size}", available=parse_size(size)) for size in asked.pop("sizes")),
     ]
     asked["least_room"] = min((room.available for room in rooms if room.available is not None), default=None)
     try:
@@ -78,7 +78,7 @@ def memory_check(
     return MemoryCheck(estimate=base, fits=fits, notes=(*found.notes, _NOT_COUNTED))
 
 
-def _devices(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Room]:
+def _devices(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[AvailableMemory]:
     """Return the devices in question: those of the named target, else all that may be here."""
     for status in statuses:
         named = device not in (None, "auto") and status.target == resolve_target(str(device)).name
@@ -86,4 +86,6 @@ def _devices(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[R
             continue
         label = f"{status.target} ({status.device_name})" if status.device_name else status.target
         why = status.reason if not status.expected else "device memory unknown"
-        yield Room(name=label, available=status.memory_bytes, why_unknown=why, is_host=status.target == LAST_RESORT)
+        yield AvailableMemory(
+            name=label, available=status.memory_bytes, why_unknown=why, is_host=status.target == LAST_RESORT
+        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.imported import second_opinions
+from generators.compatibility.imported import reference_tests
 from generators.compatibility.judge import judge, strongest_of
 from generators.compatibility.rule_facts import facts_here
 from generators.compatibility.rules import load_rules, predict
@@ -245,7 +245,7 @@ def _notes(name: str, found: Classification, others: int) -> Iterator[str]:
 
 
 def _opinions(latest: Latest, inventory: HardwareInfo, cell: Cell) -> Iterator[str]:
-    for one in second_opinions(latest.others, inventory):
+    for one in reference_tests(latest.others, inventory):
         if (one.model, one.target) == (cell.model, str(cell.target)):
             yield reason_text(one.reason)
 

@@ -23,7 +23,7 @@ _NAMED = 5
 HEADINGS = ("model", "target", "tests of", "passed", "failed", "skipped", "not run", "note")
 
 
-def second_opinion_findings(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]) -> list[Finding]:
+def reference_test_findings(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]) -> list[Finding]:
     """Return a warning for each model and target that we measured as `high` and whose transformers tests fail."""
     return [_finding(one, cells) for one, cells in disagreements(verdicts, opinions)]
 
@@ -57,7 +57,7 @@ def _note(one: ReferenceTests) -> str:
     return "; ".join(filter(None, [why, moved]))
 
 
-def second_opinion_rows(opinions: Sequence[ReferenceTests]) -> list[tuple[str, ...]]:
+def reference_test_rows(opinions: Sequence[ReferenceTests]) -> list[tuple[str, ...]]:
     """Return a row of texts for each result, with the columns of `HEADINGS`."""
     return [
         (
@@ -74,15 +74,15 @@ def second_opinion_rows(opinions: Sequence[ReferenceTests]) -> list[tuple[str, .
     ]
 
 
-def second_opinion_markdown(opinions: Sequence[ReferenceTests]) -> str:
+def reference_test_markdown(opinions: Sequence[ReferenceTests]) -> str:
     """Return a section with one row for each result; empty if there is none."""
     if not opinions:
         return ""
     head = "## Second opinion\n\nTests of others, on the same device. They make no level, and no pass of a check.\n\n"
-    return head + escaped_table(HEADINGS, second_opinion_rows(opinions))
+    return head + escaped_table(HEADINGS, reference_test_rows(opinions))
 
 
-def second_opinion_object(one: ReferenceTests) -> dict[str, Any]:
+def reference_test_object(one: ReferenceTests) -> dict[str, Any]:
     """Return plain JSON values."""
     return {
         "origin": str(one.origin),

@@ -12,7 +12,7 @@ import click
 from hardware.command_line import PrecisionChoice
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.evidence.address import Address
-from hardware.evidence.evidence_place import EvidencePlace, split_place
+from hardware.evidence.evidence_location import EvidenceLocation, split_location
 from hardware.files import DEFAULT_EVIDENCE, DEFAULT_SUITES
 
 from .formats import FORMATS
@@ -111,7 +111,7 @@ class Request:
     merged: tuple[Path | Address, ...] = _option(
         "--merge",
         multiple=True,
-        type=EvidencePlace(),
+        type=EvidenceLocation(),
         metavar="DIR|FILE|ADDRESS",
         help="Check evidence from elsewhere, a folder, what a page saved, or s3://bucket/prefix, and take it into "
         "the evidence folder first. Repeatable.",
@@ -123,13 +123,13 @@ class Request:
     )
     published: Path | Address | None = _option(
         "--publish",
-        type=EvidencePlace(),
+        type=EvidenceLocation(),
         metavar="ADDRESS",
         help="Put the evidence of finished runs into object storage first: s3://bucket/prefix.",
     )
     evidence: Path | None = _option(
         "--evidence",
-        type=EvidencePlace(),
+        type=EvidenceLocation(),
         metavar="DIR|ADDRESS",
         help="Folder of evidence, or its address in object storage: s3://bucket/prefix.  "
         f"[default: {DEFAULT_EVIDENCE}]",
@@ -203,7 +203,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def request_of(options: Mapping[str, Any]) -> Request:
     """Return the request of a command line; an address in object storage becomes the folder of its copy."""
     place = options.get("evidence")
-    folder, remote = split_place(place) if place is not None else (None, None)
+    folder, remote = split_location(place) if place is not None else (None, None)
     return Request(**{**options, "evidence": folder, "remote": remote})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generators.compatibility.expiry import flaky_cells
-from generators.compatibility.imported import ReferenceTests, second_opinions
+from generators.compatibility.imported import ReferenceTests, reference_tests
 from generators.compatibility.verdict import Reason, Verdict
 from hardware.cell import Cell, label_of
 from hardware.errors import HwCompatError, UsageError, echo
@@ -27,7 +27,7 @@ from .diagnose import diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
 from .reason_text import reason_text
-from .reference_tests import second_opinion_findings
+from .reference_tests import reference_test_findings
 from .report import Report
 from .saved_reports import keep
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
@@ -255,9 +255,9 @@ class HardwareCompatibilityReporter:
         others = self.latest.others
         if not others.other_checks:
             return []
-        opinions = second_opinions(others, self.inventory())
+        opinions = reference_tests(others, self.inventory())
         self.opinions = tuple(one for one in opinions if models is None or one.model in models)
-        findings = second_opinion_findings([cell.verdict for cell in self.cells], self.opinions)
+        findings = reference_test_findings([cell.verdict for cell in self.cells], self.opinions)
         return [self._keep(finding) for finding in findings]
 
     def _evidence_errors(self) -> list[Finding]:

@@ -14,8 +14,8 @@ from tabulate import tabulate
 
 from benchmarks.evidence_table import Gathered, gathered, keep
 from generators.models.priority import types_of_priority
-from hardware.evidence.kept_evidence import last_checks, read_kept
 from hardware.evidence.record import CheckLine
+from hardware.evidence.shipped_evidence import last_checks, read_shipped
 from hardware.target import Target
 
 from .stages import PRECISIONS
@@ -147,7 +147,7 @@ def page() -> None:
     """Print docs/CUDA.md."""
     session = json.loads(SESSION.read_text(encoding="utf-8"))
     versions = ", ".join(f"{name} {' and '.join(found)}" for name, found in session["versions"].items() if found)
-    cells = last_checks([one for one in read_kept(CELLS) if isinstance(one, CheckLine)], Target.parse("cuda"))
+    cells = last_checks([one for one in read_shipped(CELLS) if isinstance(one, CheckLine)], Target.parse("cuda"))
     head = _HEAD.format(
         device=session["device"],
         passed=sum(all(one.outcome == "passed" for one in found.values()) for found in cells.values()),
@@ -167,7 +167,7 @@ def page() -> None:
 
 
 def _cells(fails_on_cpu: Mapping[str, list[str]]) -> str:
-    lines = [one for one in read_kept(CELLS) if isinstance(one, CheckLine)]
+    lines = [one for one in read_shipped(CELLS) if isinstance(one, CheckLine)]
     high = set(types_of_priority("high"))
     rows = []
     for of, precision in [

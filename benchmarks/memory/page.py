@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.memory_fit import MemoryEstimate, Room, fit
+from generators.compatibility.memory_fit import AvailableMemory, MemoryEstimate, fit
 from generators.compatibility.prediction_scores import is_held_out
 from generators.models.classifier import classify
 from generators.recipes.memory_answer import memory_answer
@@ -173,7 +173,7 @@ def _fits() -> str:
 
 
 def _cell(base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: Any, size: int) -> str:
-    answer = fit(base, others, anatomy, Room(name="", available=size * 10**9))
+    answer = fit(base, others, anatomy, AvailableMemory(name="", available=size * 10**9))
     if answer.fits:
         return "fits, tight" if answer.is_tight else "fits"
     change = f"{answer.change.what} ({size_text(answer.change.needed)})" if answer.change else "no single change"

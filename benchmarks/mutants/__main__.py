@@ -20,7 +20,7 @@ from generators.suites.render import TEMPLATES, render
 from hardware.backends._torch import TorchBackend
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.errors import OutputError, UsageError
 from hardware.files import CACHE_VARIABLE
 from hardware.target import Target
@@ -146,4 +146,4 @@ def _write(path: Path, results: Sequence[Result]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.mutants"))

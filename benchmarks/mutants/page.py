@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 
 from .results import KILLED, UNFIT, Outcome, read
 
@@ -134,4 +134,4 @@ def _reason(one: Outcome, reasons: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.page"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.mutants.page"))

@@ -82,7 +82,7 @@ def from_trials(what: str) -> None:
 def from_runs(target: str) -> None:
     """A target's, from the evidence that is kept in docs/evidence, without the types that are held out."""
     from generators.models.recipe_store import stored_recipes
-    from hardware.evidence.kept_evidence import FOLDER
+    from hardware.evidence.shipped_evidence import FOLDER
 
     from .runs import run_sections, write_graphs
 
@@ -98,7 +98,7 @@ def from_runs(target: str) -> None:
 def from_exports(target: str) -> None:
     """Dtypes and shapes of the nodes that qnn refuses, from exports of the models that kept evidence names."""
     from generators.models.recipe_store import stored_recipes
-    from hardware.evidence.kept_evidence import FOLDER
+    from hardware.evidence.shipped_evidence import FOLDER
 
     from .exported_nodes import write_nodes
 

@@ -19,10 +19,10 @@ from generators.compatibility.operators.operator_names import NODES, operators_n
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
 from generators.recipes.build_model import build
-from hardware.backends.base import ModelSubject
+from hardware.backends.base import ModelInput
 from hardware.cell import Cell
-from hardware.evidence.kept_evidence import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.shipped_evidence import last_checks, read_shipped
 from hardware.export.exported import ONNX
 from hardware.export.onnx_export import OPSET, _within_float16
 from hardware.files import write_whole
@@ -63,7 +63,7 @@ def _commonest(shown: Mapping[str, set[str]]) -> list[dict[str, Any]]:
 
 def _wanted(target: str, file: Path) -> Iterator[tuple[str, set[str], set[str]]]:
     """Return model types whose failed checks name ONNX types, with these types and node names."""
-    lines = [line for line in read_kept(file) if isinstance(line, CheckLine)]
+    lines = [line for line in read_shipped(file) if isinstance(line, CheckLine)]
     for name, checks in last_checks(lines, Target(name=target)).items():
         cell = Cell.parse(name)
         failed = [line for line in checks.values() if line.outcome is not Outcome.PASSED]
@@ -79,7 +79,7 @@ def _nodes(recipe: Recipe, names: set[str], refused: set[str]) -> Iterator[tuple
     model = build(recipe.config_class, recipe.model_class, recipe.config)
     inputs = make_inputs(recipe.inputs, 0, recipe.recorded["lengths"])
     with tempfile.TemporaryDirectory(prefix="hwcompat-nodes-") as folder:
-        _within_float16(ModelSubject(model=model, task=recipe.task, identity=""), inputs, Path(folder))
+        _within_float16(ModelInput(model=model, task=recipe.task, identity=""), inputs, Path(folder))
         graph = onnx.shape_inference.infer_shapes(onnx.load(str(Path(folder) / ONNX))).graph
     known = {one.name: _tensor(one.type.tensor_type) for one in (*graph.value_info, *graph.input, *graph.output)}
     known |= {one.name: _named(one.data_type, list(one.dims)) for one in graph.initializer}

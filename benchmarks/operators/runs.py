@@ -19,8 +19,8 @@ from generators.compatibility.prediction_scores import is_held_out
 from generators.models.recipe import Recipe
 from hardware.backends._web_placement import WHOLE
 from hardware.cell import Cell
-from hardware.evidence.kept_evidence import LAST_CHECK, last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.shipped_evidence import LAST_CHECK, last_checks, read_shipped
 from hardware.files import write_whole
 from hardware.target import Target
 
@@ -49,7 +49,7 @@ def run_sections(
     is
     missing if a failing model's message names it and no passing model has it.
     """
-    lines = read_kept(file)
+    lines = read_shipped(file)
     runs = [line for line in lines if isinstance(line, RunLine)]
     cells = last_checks([line for line in lines if isinstance(line, CheckLine)], Target(name=target))
     kept = {name: list(checks.values()) for name, checks in cells.items() if _counts(Cell.parse(name))}
@@ -89,7 +89,7 @@ def run_sections(
 
 def write_graphs(file: Path, recipes: Mapping[str, Recipe], made_on: str) -> None:
     """Count the graphs of passing qnn models that lack the ONNX types of an operator in the recipe."""
-    checks = [line for line in read_kept(file) if isinstance(line, CheckLine)]
+    checks = [line for line in read_shipped(file) if isinstance(line, CheckLine)]
     gone: Counter[str] = Counter()
     graphs: Counter[str] = Counter()
     for name, lines in last_checks(checks, Target(name="qnn")).items():

@@ -16,7 +16,7 @@ from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.latest import Latest
 from hardware.evidence.modeling_files import modeling_moved
-from hardware.evidence.record import EDITED, OUTDATED, CheckLine, Outcome, PlannedCell, RunLine, Subject
+from hardware.evidence.record import EDITED, OUTDATED, CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
 from hardware.evidence.revisions import recipe_moved
 from hardware.evidence.versions import expiry_reasons, modified_for, relevant_versions
 
@@ -52,8 +52,8 @@ def outdated(cell: Cell, plan: PlannedCell, load: Callable[[str, str], Recipe | 
 
     A user's own model and one with real dimensions have no stored recipe to compare with.
     """
-    recipe = load(cell.model, cell.task) if plan.subject == Subject.TINY else None
-    unknown = plan.subject == Subject.TINY and recipe is None
+    recipe = load(cell.model, cell.task) if plan.subject == WeightsKind.TINY else None
+    unknown = plan.subject == WeightsKind.TINY and recipe is None
     if recipe_moved(plan, None if unknown else recipe.digest if recipe else ""):
         return Reason.of("recipe_moved")
     return Reason.of("modeling_moved", model=cell.model) if modeling_moved(plan, cell) else None
@@ -98,7 +98,7 @@ class Expiry:
             return Reason.of("versions_moved", moved=moved)
         if (line.run_id, line.cell_id) in self.other_modeling:
             return Reason.of("modeling_moved", model=self.cell.model)
-        if self.config_hash and line.subject == Subject.TINY and line.config_hash not in (None, self.config_hash):
+        if self.config_hash and line.subject == WeightsKind.TINY and line.config_hash not in (None, self.config_hash):
             return Reason.of("recipe_moved")
         if self.suite_hash and line.suite_hash != self.suite_hash:
             return Reason.of("other_suite")

@@ -104,7 +104,7 @@ class ReferenceTests:
         )
 
 
-def second_opinions(evidence: Evidence | None, inventory: HardwareInfo) -> tuple[ReferenceTests, ...]:
+def reference_tests(evidence: Evidence | None, inventory: HardwareInfo) -> tuple[ReferenceTests, ...]:
     """Return what other projects' tests show, by model, target and machine.
 
     The newest run's test file and versions count: lines of another file or version are left out if there are newer
@@ -145,7 +145,7 @@ def _opinion(lines: Sequence[CheckLine], runs: Mapping[str, RunLine], inventory:
     )
 
 
-def with_opinions(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]) -> tuple[Verdict, ...]:
+def with_reference_tests(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]) -> tuple[Verdict, ...]:
     """Return the verdicts with the results of reference tests of their model and target as a last reason.
 
     Levels, bases and evidence don't change.

@@ -19,7 +19,7 @@ from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, ModelError
 from hardware.evidence.latest import Latest, worst_of_runs
-from hardware.evidence.record import EDITED, CheckLine, Outcome, Subject
+from hardware.evidence.record import EDITED, CheckLine, Outcome, WeightsKind
 from hardware.evidence.store import lines_by_cell
 from hardware.evidence.versions import versions_of
 from hardware.testing.checks import applicable_checks
@@ -27,7 +27,7 @@ from hardware.testing.checks import applicable_checks
 from .expiry import Expiry, Moved, flaky_cells, outdated
 from .fault import fault_of, reference_cells, route_of
 from .grade import Grade, check_reason, grade, is_on_target, level_rules, ran_elsewhere
-from .imported import imported_verdicts, second_opinions, with_opinions
+from .imported import imported_verdicts, reference_tests, with_reference_tests
 from .verdict import Basis, Fault, Level, Reason, Verdict, is_final, once, strongest, worst
 
 _EVIDENCE = frozenset(o for o in Outcome if o.is_failure or o in (Outcome.PASSED, Outcome.AMBIGUOUS))
@@ -59,9 +59,9 @@ def judge(
             continue
         verdicts.append(_latest_verdict(cell, context, weights_asked.get(cell.id, "")))
     imported = imported_verdicts(latest.imported)
-    return with_opinions(
+    return with_reference_tests(
         [strongest_of(verdict, imported.get(verdict.cell)) for verdict in verdicts],
-        second_opinions(latest.others, inventory),
+        reference_tests(latest.others, inventory),
     )
 
 
@@ -139,7 +139,7 @@ class _Context:
         found: list[CheckLine] = []
         for one in self.references.get((cell.model, cell.task), ()):
             plan = self.latest.plans.get(one.id)
-            weights = plan.subject if plan else str(Subject.TINY)
+            weights = plan.subject if plan else str(WeightsKind.TINY)
             own = _sort(one, worst_of_runs(self.results_of(one)), self.expiry_of(one), weights)
             found += own.counting if expired else own.current
         return found
@@ -161,7 +161,7 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
         plan.checks if plan else tuple(dict.fromkeys(unplanned)),
         own,
         expiry=context.expiry_of(cell),
-        weights_asked=weights_asked or (plan.subject if plan else str(Subject.TINY)),
+        weights_asked=weights_asked or (plan.subject if plan else str(WeightsKind.TINY)),
         required=required_checks(cell, context.load),
         references=functools.partial(context.references_for, cell),
     )

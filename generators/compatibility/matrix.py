@@ -18,7 +18,7 @@ from hardware.detection import HardwareInfo
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import Target
 
-from .imported import with_opinions
+from .imported import with_reference_tests
 from .judge import strongest_of
 from .matrix_groups import GROUPS, GroupCell, Measured, device_group, group_cell
 from .rule import Rule
@@ -304,7 +304,7 @@ def current_matrix(
     }
     measured = judged.measured if judged else ()
     by_cell = predicted | {one.cell: strongest_of(one, predicted.get(one.cell)) for one in measured}
-    verdicts = list(with_opinions(list(by_cell.values()), judged.opinions if judged else ()))
+    verdicts = list(with_reference_tests(list(by_cell.values()), judged.opinions if judged else ()))
     models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
     known = _classified(models, recipes)
     return build_matrix(

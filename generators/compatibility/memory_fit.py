@@ -250,7 +250,7 @@ def _offloaded(estimate: MemoryEstimate, anatomy: MemoryAnatomy, where: str) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class AvailableMemory:
     """A device, or a size of memory: `available` bytes, None if unknown. `is_host` marks the host's own memory, from
     which nothing can be offloaded to the host and of which there is no second."""
 
@@ -265,7 +265,7 @@ class Fit:
     """The answer for one device: `fits` is None if unknown; `change` is the smallest one that is enough, None if none
     is needed or none is enough; `missing` is in bytes."""
 
-    room: Room
+    room: AvailableMemory
     needed: int
     fits: bool | None
     missing: int = 0
@@ -304,7 +304,7 @@ class Fit:
         return f"{said} Smallest change: {self.change.what} ({size_text(self.change.needed)})."
 
 
-def fit(base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: MemoryAnatomy, room: Room) -> Fit:
+def fit(base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: MemoryAnatomy, room: AvailableMemory) -> Fit:
     """Return whether `base` fits into `room`; `others` are estimates of the same model with something changed."""
     if room.available is None:
         return Fit(room=room, needed=base.total, fits=None)

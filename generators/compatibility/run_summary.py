@@ -13,7 +13,7 @@ from enum import StrEnum
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.latest import is_silent, missing_result, severity
-from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine, Subject
+from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
 from hardware.evidence.versions import relevant_versions
 
 from .expiry import Expiry
@@ -156,7 +156,7 @@ def _state(
         planned.checks,
         lines,
         expiry=expiry,
-        weights_asked=planned.subject if planned.subject in list(Subject) else str(Subject.TINY),
+        weights_asked=planned.subject if planned.subject in list(WeightsKind) else str(WeightsKind.TINY),
     )
     failed = any(line.outcome.is_failure for line in worst.values())
     astray = any(

@@ -27,7 +27,7 @@ from hardware.evidence.versions import versions_of
 from hardware.files import cache_folder, write_whole
 from hardware.safe_read import opened
 
-from .imported import ReferenceTests, second_opinions
+from .imported import ReferenceTests, reference_tests
 from .judge import judge
 from .matrix_groups import Measured, by_device
 from .verdict import Verdict
@@ -63,7 +63,7 @@ def judged_of(
     return Judged(
         measured=measured,
         devices=by_device(latest, measured, lambda some: judge(some, inventory, own_limits=own_limits)),
-        opinions=second_opinions(latest.others, inventory),
+        opinions=reference_tests(latest.others, inventory),
         broken=latest.broken,
     )
 

@@ -14,7 +14,7 @@ from generators.models.inputs import make_inputs
 from generators.recipes.build_model import filled_model
 from generators.recipes.on_demand import recipe_for
 from hardware import known_answer
-from hardware.backends.base import BaseBackend, ModelSubject, Runnable, Unsupported
+from hardware.backends.base import BaseBackend, ModelInput, Runnable, Unsupported
 from hardware.backends.factory import get_backend, known_targets
 from hardware.compare import compare, compare_gradients
 from hardware.errors import BackendUnavailable
@@ -47,12 +47,12 @@ def backend(name: str) -> Iterator[BaseBackend]:
         yield found
 
 
-def subject_of(model_type: str) -> tuple[ModelSubject, dict[str, Any], Any]:
+def subject_of(model_type: str) -> tuple[ModelInput, dict[str, Any], Any]:
     """Return a tiny model of a type with seeded test weights, its example inputs, and its recipe."""
     recipe = recipe_for(model_type)
     assert recipe.gain is not None, f"the recipe of {model_type} has weights of its own"
     model = filled_model(recipe)
-    subject = ModelSubject(
+    subject = ModelInput(
         model=model,
         task=recipe.task,
         identity=reference.identity_of(model),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from generators.recipes.attention_layers import AttentionLayer, WeightSlice, halves, scale_attention, swap_rows
+from generators.recipes.attention_layers import AttentionLayer, WeightSlice, halves, scale_attention, swap_slices
 from generators.recipes.config_scopes import roles
 from hardware.model.outputs import floating_outputs, replaced_outputs
 
@@ -53,7 +53,7 @@ def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: M
     site = draw(anatomy, random, lambda s: s.key is not None or s.kind == "weight", "query and key")
     if site.key is None:
         first, last = halves(site.query)
-        swap_rows(model, first, last)
+        swap_slices(model, first, last)
         return f"{describe_rows(first)} with {describe_rows(last)}"
     query, key = site.query, site.key
     if query.size > key.size and len(query.ranges) == 1:
@@ -61,7 +61,7 @@ def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: M
         query = replace(query, ranges=((start, start + key.size),))
     for one, other in ((query, key), (key, site.value), halves(query)):
         if other is not None and one.size == other.size and _width(model, one) == _width(model, other):
-            swap_rows(model, one, other)
+            swap_slices(model, one, other)
             return f"{describe_rows(one)} with {describe_rows(other)}"
     raise ValueError(f"{site.module} has no two projections of one shape")
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from generators.recipes.attention_layers import (
     AttentionLayer,
-    attention_sites,
-    convolution_sites,
-    matrix_sites,
+    attention_layers,
+    convolution_layers,
+    matrix_layers,
     position_tables,
 )
 from generators.recipes.measurements import results_of
@@ -49,17 +49,17 @@ class ModelAnatomy:
     @cached_property
     def sites(self) -> tuple[AttentionLayer, ...]:
         """Attention layers, or their replacements (no single matrix), that the outputs depend on."""
-        return tuple(s for s in attention_sites(self._model) if s.kind != "weight" and self.is_used(s.query.weight))
+        return tuple(s for s in attention_layers(self._model) if s.kind != "weight" and self.is_used(s.query.weight))
 
     @cached_property
     def convolutions(self) -> tuple[AttentionLayer, ...]:
         """Convolutions over several places that the outputs depend on."""
-        return tuple(site for site in convolution_sites(self._model) if self.is_used(site.query.weight))
+        return tuple(site for site in convolution_layers(self._model) if self.is_used(site.query.weight))
 
     @cached_property
     def matrices(self) -> tuple[AttentionLayer, ...]:
         """All matrices that the outputs depend on: a model that mixes places by matrices has nothing else."""
-        return tuple(site for site in matrix_sites(self._model) if self.is_used(site.query.weight))
+        return tuple(site for site in matrix_layers(self._model) if self.is_used(site.query.weight))
 
     @cached_property
     def position_tables(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from .mutation_operators import mutate, parse_mutant
 from .orders import ORDERS_VARIABLE, Made, Order, read_orders
 
 if TYPE_CHECKING:
-    from hardware.backends.base import Inputs, ModelSubject, Runnable
+    from hardware.backends.base import Inputs, ModelInput, Runnable
 
 MUTANT_VARIABLE = "HWCOMPAT_MUTANT"
 
@@ -47,7 +47,7 @@ class Breaker:
         """Break models that are loaded from here on, and choose the target."""
         load = TorchBackend.load
 
-        def broken(backend: TorchBackend, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        def broken(backend: TorchBackend, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
             if self._order.mutants:
                 self._break(subject, example_inputs)
             return load(backend, subject, example_inputs, precision)
@@ -71,14 +71,14 @@ class Breaker:
 
             torch.set_num_threads(self._order.threads)
 
-    def _break(self, subject: ModelSubject, inputs: Inputs) -> None:
+    def _break(self, subject: ModelInput, inputs: Inputs) -> None:
         made = break_subject(subject, inputs, self._order)
         self.made.append(made)
         if self._order.report:
             Path(self._order.report).write_text(json.dumps(made.to_dict()), encoding="utf-8")
 
 
-def break_subject(subject: ModelSubject, inputs: Inputs, order: Order) -> Made:
+def break_subject(subject: ModelInput, inputs: Inputs, order: Order) -> Made:
     """Break the model of `subject` in place, as ordered.
 
     The change is measured on copies, since some breaks remember calls.

@@ -17,7 +17,7 @@ from generators.models.code_facts import CodeFacts, code_facts, keep_code_facts
 from generators.models.model_libraries import catalog_of, usable_types
 from generators.models.recipe import SHIPPED, Recipe
 from generators.models.recipe_store import load_recipe
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.inventory.system.processor import usable_cores
 
 from .derive_many import Wanted, derive_and_keep, in_children, missing
@@ -124,4 +124,4 @@ def _work(model_types: tuple[str, ...], all_tasks: bool) -> list[Wanted]:
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m generators.recipes"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m generators.recipes"))

@@ -40,7 +40,7 @@ class AttentionLayer:
     heads: int = 0
 
 
-def attention_sites(model: torch.nn.Module) -> list[AttentionLayer]:
+def attention_layers(model: torch.nn.Module) -> list[AttentionLayer]:
     """Return the attention layers of a model in the order of its modules; at least one if it has a matrix."""
     modules = dict(model.named_modules())
     found = []
@@ -50,7 +50,7 @@ def attention_sites(model: torch.nn.Module) -> list[AttentionLayer]:
         if site is not None:
             found.append(replace(site, output=_output(name, modules)))
     if not found or has_codes(model):
-        found += convolution_sites(model)  # what comes before codes has an effect only if it gives another code
+        found += convolution_layers(model)  # what comes before codes has an effect only if it gives another code
     if found:
         return found
     matrices = [(p.numel(), name) for name, p in model.named_parameters() if p.ndim >= 2]
@@ -63,7 +63,7 @@ def attention_sites(model: torch.nn.Module) -> list[AttentionLayer]:
     return [AttentionLayer(module=owner, kind="weight", query=whole)] if whole else []
 
 
-def convolution_sites(model: torch.nn.Module) -> list[AttentionLayer]:
+def convolution_layers(model: torch.nn.Module) -> list[AttentionLayer]:
     """Return the convolutions that mix places, as attention does: those with a kernel wider than one."""
     found = []
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -80,7 +80,7 @@ def convolution_sites(model: torch.nn.Module) -> list[AttentionLayer]:
     return found
 
 
-def matrix_sites(model: torch.nn.Module) -> list[AttentionLayer]:
+def matrix_layers(model: torch.nn.Module) -> list[AttentionLayer]:
     """Return all layers with a weight of at least two axes and with several inputs and outputs."""
     found = []
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -103,7 +103,7 @@ def position_tables(model: torch.nn.Module) -> list[str]:
 
 def scale_attention(model: torch.nn.Module, site: AttentionLayer, factor: float) -> None:
     """Multiply a layer's attention scores in place: by the query's normalization if it has one, else by its rows."""
-    scale_rows(model, site.query_norm or site.query, factor)
+    scale_slice(model, site.query_norm or site.query, factor)
 
 
 def swap_two(model: torch.nn.Module, site: AttentionLayer) -> str:
@@ -114,10 +114,10 @@ def swap_two(model: torch.nn.Module, site: AttentionLayer) -> str:
     for names in (("query", "key"), ("key", "value")):
         one, other = (getattr(site, name) for name in names)
         if one and other and shapes_of(model, one) == shapes_of(model, other):
-            swap_rows(model, one, other)
+            swap_slices(model, one, other)
             return " and ".join(names)
     first, last = halves(site.query)
-    swap_rows(model, first, last)
+    swap_slices(model, first, last)
     return "halves of the query"
 
 
@@ -323,7 +323,7 @@ class WeightSlice:
         return sum(stop - start for start, stop in self.ranges)
 
 
-def scale_rows(model: torch.nn.Module, rows: WeightSlice, factor: float) -> None:
+def scale_slice(model: torch.nn.Module, rows: WeightSlice, factor: float) -> None:
     """Multiply these features of a projection in place, weight and bias."""
     import torch
 
@@ -332,7 +332,7 @@ def scale_rows(model: torch.nn.Module, rows: WeightSlice, factor: float) -> None
             view.mul_(factor)
 
 
-def swap_rows(model: torch.nn.Module, one: WeightSlice, other: WeightSlice) -> None:
+def swap_slices(model: torch.nn.Module, one: WeightSlice, other: WeightSlice) -> None:
     """Swap two projections' features in place, and their biases if both have one.
 
     Raise `ValueError` if their shapes differ.

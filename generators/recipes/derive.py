@@ -32,7 +32,7 @@ from . import measurements
 from .build_model import build, class_of, configured_type, filled_model, part_of, zero_centered_weights
 from .config_scopes import children, overrides
 from .diffusion import tiny_arguments
-from .probe import SEED, Measured, generates, left_out, lost_gradients, measured, run_whole
+from .probe import SEED, RecipeProbe, generates, lost_gradients, probe_recipe, run_probe, skipped_checks
 from .tiny import head_arguments, tiny_configs
 
 _AGREES = 1e-6
@@ -40,9 +40,9 @@ _CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
-def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
+def _recipe(model: Any, found: RecipeProbe, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
     decoding = generates(model, entry, what.model_type)
-    reached, used_cache = run_whole(model, found, decoding)
+    reached, used_cache = run_probe(model, found, decoding)
     gradients, norm = gradient_summary(
         as_reference(copy_over(model)), found.inputs, found.masked_by, training=found.trains_only
     )
@@ -71,7 +71,7 @@ def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry,
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
         without_cache=not used_cache,
-        left_out=left_out(model, found, reached, overrides(denoised(what.model_type, entry.task), entry.task)),
+        left_out=skipped_checks(model, found, reached, overrides(denoised(what.model_type, entry.task), entry.task)),
         **given,
     )
 
@@ -105,19 +105,19 @@ def _origin(model_type: str) -> str:
     return HERE
 
 
-def _without_effect(model: Any, found: Measured) -> list[str]:
+def _without_effect(model: Any, found: RecipeProbe) -> list[str]:
     others = make_inputs(found.specs, SEED + 1, found.lengths)
     return measurements.ineffective_inputs(model, found.inputs, others, found.reference, found.masked_by, found.specs)
 
 
-def _unsteady(model: Any, found: Measured) -> list[str]:
+def _unsteady(model: Any, found: RecipeProbe) -> list[str]:
     draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in other_draws(found.lengths)]
     return measurements.unsteady(model, [found.inputs, *draws], found.masked_by, found.mask_input)
 
 
 def _best(
     config: Mapping[str, Any], config_class: str, chosen: TaskClass, what: Classification, likely: float | None
-) -> tuple[float, Measured] | list[str]:
+) -> tuple[float, RecipeProbe] | list[str]:
     """Return the `likely` gain if it meets all limits, else the best of all gains, or why none is accepted."""
     if likely is not None:
         one = _best_of(config, config_class, chosen, what, gains=(likely,))
@@ -134,7 +134,7 @@ def _best_of(
     *,
     gains: Sequence[float] = (*GAINS, *BETWEEN),
     pad_senses: bool = True,
-) -> tuple[float, Measured] | list[str]:
+) -> tuple[float, RecipeProbe] | list[str]:
     """Return the gain of `gains` with the best ratio of signal to noise among those accepted, or why none is.
 
     If none is accepted while images and sounds are padded, they aren't padded: outputs in their padding may be
@@ -142,7 +142,7 @@ def _best_of(
     Gains that detect a dropped mask come first, then those that hold in half precision; the noise is that of
     bfloat16, if the model has it.
     """
-    accepted: list[tuple[bool, bool, float, float, Measured]] = []
+    accepted: list[tuple[bool, bool, float, float, RecipeProbe]] = []
     refused = []
     senses_padded = False
     for gain in gains:
@@ -150,7 +150,7 @@ def _best_of(
             break
         model, _ = _filled(config_class, chosen.model_class, config, gain)
         try:
-            found = measured(model, chosen.entry, what, pad_senses=pad_senses)
+            found = probe_recipe(model, chosen.entry, what, pad_senses=pad_senses)
         except ReferenceNotFinite as error:  # too large for it
             refused.append(f"gain {gain}: {error}")
             continue
@@ -334,7 +334,7 @@ def derive_checkpoint(folder: str) -> Recipe:
     checkpoint, what, entry, model = opened.checkpoint, opened.what, opened.entry, opened.model
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = measured(model, entry, what)
+        found = probe_recipe(model, entry, what)
         plain = json.loads(json.dumps(model.config.to_diff_dict(), default=str))
         config = {k: v for k, v in plain.items() if k not in _NOT_ARGUMENTS}
         recipe = _recipe(model, found, what, entry, config=config, gain=None, weights_hash=checkpoint.weights_hash)

@@ -230,7 +230,7 @@ def _shapes(covered: Spec, model: torch.nn.Module) -> Iterator[list[int]]:
         yield list(shape)
 
 
-def place_tokens(config: Any, given: Collection[str] | None = None) -> dict[str, int]:
+def placeholder_tokens(config: Any, given: Collection[str] | None = None) -> dict[str, int]:
     """Return the placeholder token of each modality; with `given`, of the modalities among those inputs."""
     if given is not None and "input_ids" not in given:
         return {}
@@ -242,7 +242,9 @@ def place_tokens(config: Any, given: Collection[str] | None = None) -> dict[str,
     return {modality: token for modality, token in tokens.items() if isinstance(token, int)}
 
 
-def places(model: Any, tokens: Mapping[str, int], specs: Mapping[str, Spec], side: str) -> list[list[Any]]:
+def placeholder_positions(
+    model: Any, tokens: Mapping[str, int], specs: Mapping[str, Spec], side: str
+) -> list[list[Any]]:
     """Return the columns of the placeholders of each modality, as `[token, start, stop]`, in the number that the
     model needs.
 

@@ -15,7 +15,14 @@ from hardware.model.positions import positions_of
 
 from . import measurements
 from .config_scopes import attribute_of, overrides, referred, special_tokens, text_config
-from .input_layouts import SOUND_MASKS, SOUNDS, chosen_layout, place_tokens, places, sound_layouts
+from .input_layouts import (
+    SOUND_MASKS,
+    SOUNDS,
+    chosen_layout,
+    placeholder_positions,
+    placeholder_tokens,
+    sound_layouts,
+)
 from .modality_inputs import modality_spec, scene_spec
 
 _DECODED = 6
@@ -56,7 +63,9 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     reads_own_end = entry.reads_end and config.is_encoder_decoder
     names = _given(model, takes, overridden, reads_own_end)
     known = {n: s for n in names if (s := scene_spec(n, names, config, entry) or modality_spec(n, names, config))}
-    tokens = place_tokens(config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *overridden})})
+    tokens = placeholder_tokens(
+        config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *overridden})}
+    )
     specs: dict[str, dict[str, Any]] = {}
     layouts: dict[str, list[dict[str, Any]]] = {}
     for name in names:
@@ -84,7 +93,9 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     _end_texts(model, specs, text, reads_own_end)
     for name, likely in layouts.items():
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
-    if "places" not in overridden.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
+    if "places" not in overridden.get("input_ids", {}) and (
+        taken := placeholder_positions(model, tokens, specs, side)
+    ):
         specs["input_ids"]["places"] = taken
     _count_in_the_mask(specs)
     if entry.choices > 1:
@@ -157,7 +168,7 @@ def _end_texts(model: Any, specs: dict[str, dict[str, Any]], text: Any, reads_ow
 def _run(model: Any, specs: dict[str, dict[str, Any]], tokens: dict[str, int], side: str, most: int) -> None:
     """Run the model with these inputs, or only until the number of placeholders is known if it has some."""
     if tokens:
-        places(model, tokens, specs, side)
+        placeholder_positions(model, tokens, specs, side)
     else:
         # A copy, because a codec caches results of its codes; one less, so that frames and bins differ in number.
         measurements.forward_pass(copy.deepcopy(model), make_inputs(specs, 0, (most - 1, most - 1)))
@@ -178,7 +189,7 @@ def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: 
 def first_special(config: Any) -> int:
     """Return the first token id that isn't drawn: all from there on are special or unused. 0 without vocabulary."""
     vocabulary = getattr(text_config(config), "vocab_size", 0) or 0
-    special = {*special_tokens(config), *place_tokens(config).values()}
+    special = {*special_tokens(config), *placeholder_tokens(config).values()}
     return min([vocabulary, *(one for one in special if one >= vocabulary - 16)])
 
 

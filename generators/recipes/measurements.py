@@ -22,7 +22,7 @@ from hardware.testing.seeded_weights import ROUTING_BIASES
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 from hardware.testing.widened_weights import copy_over
 
-from .attention_layers import AttentionLayer, attention_sites, half_of_heads, scale_attention, swap_two
+from .attention_layers import AttentionLayer, attention_layers, half_of_heads, scale_attention, swap_two
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +151,7 @@ def sensitivity_of(
 
         return scale
 
-    sites = sites_reached(model, inputs)
+    sites = layers_reached(model, inputs)
     if not sites:
         raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
     doubled = moved(scaled(2.0))
@@ -225,10 +225,10 @@ def padding_effect(
     return compare(run(model, other), reference, masks=masks_of(masked_by, inputs)).max_rel_error
 
 
-def sites_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> list[AttentionLayer]:
+def layers_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> list[AttentionLayer]:
     """Return the attention layers that a forward pass uses: those of called modules, else of modules whose weights
     are passed to functions, such as the convolution of a state space that a kernel computes."""
-    found = attention_sites(model)
+    found = attention_layers(model)
     called = modules_reached(model, lambda: run(model, inputs))
     reached = [site for site in found if site.kind == "weight" or site.module in called]
     if reached or not found:

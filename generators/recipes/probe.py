@@ -41,7 +41,7 @@ _STEPS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class RecipeProbe:
     """The measurements of one model: its inputs and reference, and the relation of outputs and masks."""
 
     lengths: tuple[int, int]
@@ -81,7 +81,7 @@ class Measured:
         )
 
 
-def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, pad_senses: bool) -> Measured:
+def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, pad_senses: bool) -> RecipeProbe:
     if what.architecture == "diffusion":
         lengths, specs = LENGTHS, diffusion_specs(model, denoised(what.model_type, entry.task))
         unknown_masks: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
         moved = measurements.padding_effect(model, inputs, specs, reference, front, mask_input)
         masked_by, padding = (front, moved) if moved < measurements.NOISE else (masked_by, padding)
     sensitivity, small_faults = measurements.sensitivity_of(model, inputs, reference, masked_by, mask_input)
-    return Measured(
+    return RecipeProbe(
         lengths=lengths,
         specs=specs,
         inputs=inputs,
@@ -141,7 +141,7 @@ def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ..
     return tuple(name for names in meant.values() for name in names) or (floating[0],)
 
 
-def measured(model: Any, entry: TaskEntry, what: Classification, *, pad_senses: bool = True) -> Measured:
+def probe_recipe(model: Any, entry: TaskEntry, what: Classification, *, pad_senses: bool = True) -> RecipeProbe:
     """Measure with padding on the side where a dropped mask is detected, but not padded tokens.
 
     A decoder is padded on the left, others on the right, then on the left. A mask without effect on either side is
@@ -281,7 +281,7 @@ def lost_gradients(
     return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]
 
 
-def run_whole(model: torch.nn.Module, found: Measured, decoding: str) -> tuple[set[str], bool]:
+def run_probe(model: torch.nn.Module, found: RecipeProbe, decoding: str) -> tuple[set[str], bool]:
     """Return the names of modules that a forward pass and decoding call, and whether decoding used a cache."""
     used = True
 
@@ -296,7 +296,9 @@ def run_whole(model: torch.nn.Module, found: Measured, decoding: str) -> tuple[s
     return reached, used
 
 
-def left_out(model: torch.nn.Module, found: Measured, reached: Collection[str], entry: Mapping[str, Any]) -> str:
+def skipped_checks(
+    model: torch.nn.Module, found: RecipeProbe, reached: Collection[str], entry: Mapping[str, Any]
+) -> str:
     """Return the condition under which a model's suite passes, in words; empty if there is none."""
     words = [entry["left_out"]] if "left_out" in entry else []
     if unrun := ", ".join(_unrun(model, reached)):
@@ -317,7 +319,7 @@ def _unrun(model: torch.nn.Module, reached: Collection[str]) -> Iterator[str]:
     yield from named
 
 
-def _decoded_with_cache(model: torch.nn.Module, found: Measured) -> bool:
+def _decoded_with_cache(model: torch.nn.Module, found: RecipeProbe) -> bool:
     import torch
 
     from hardware.model.calls import to_tensors

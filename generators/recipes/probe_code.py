@@ -24,7 +24,7 @@ import numpy as np
 from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, OWN_SIZES, CodeFacts
 from generators.models.inputs import make_inputs, other_draws
 from generators.models.recipe import Recipe
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.compare import Array, compare
 from hardware.export.convert_model import Compute, Tensors, bare_forward, by_position, holding, traceable
 from hardware.export.decoding_graphs import decoding_graphs
@@ -124,7 +124,7 @@ def with_onnx(facts: CodeFacts, recipe: Recipe) -> CodeFacts:
     """Return facts with the type's present ONNX exports, for each shape of its suite. Raise `ModelError` as above,
     and `ImportError` without the exporter's packages."""
     model = filled_model(recipe)
-    subject = ModelSubject(
+    subject = ModelInput(
         model=model, task=recipe.task, identity=identity_of(model), masked_by=recipe.masked_by, generates="none"
     )
     try:
@@ -180,7 +180,7 @@ def _on_host(model: Any, inputs: Mapping[str, Array]) -> tuple[str, ...]:
 
 def _forward_trace(facts: CodeFacts, model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> CodeFacts:
     """Return the facts with what a trace of the forward pass holds for, why not for more, and its operators."""
-    subject = ModelSubject(model=model, task=recipe.task, identity="", masked_by=recipe.masked_by)
+    subject = ModelInput(model=model, task=recipe.task, identity="", masked_by=recipe.masked_by)
     proof = Proof.of(subject, inputs, "torch's interpreter of traces", decodes=False)
     for held in (None, held_inputs(inputs)):
         made = Exported(folder=Path(), method="traced", static=held is not None)
@@ -222,7 +222,7 @@ def _without_folders(error: Exception) -> str:
     return _FOLDERS.sub("", f"{type(error).__name__}: {line_of(error)}")
 
 
-def onnx_operators(subject: ModelSubject, inputs: Mapping[str, Array]) -> tuple[str, ...]:
+def onnx_operators(subject: ModelInput, inputs: Mapping[str, Array]) -> tuple[str, ...]:
     """Return the operators of a model's verified export for these inputs, in alphabetical order.
 
     `onnx.Reshape` means that there is one; `onnx.Reshape[6]` that it has a tensor of six axes (from five on),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..export.exported import ONNX
 from ..export.onnx_export import export_onnx, with_positions
 from ._worker_backend import Shapes, shapes_of
-from .base import Execution, ModelSubject, Runnable
+from .base import Execution, ModelInput, Runnable
 
 if TYPE_CHECKING:
     from ..export.exported import Exported
@@ -26,7 +26,7 @@ class ExportedRunnable(Runnable):
     unseen: str
     """Parts of a pass that the runtime doesn't report."""
 
-    def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelInput, example: Inputs, precision: str) -> None:
         self.backend, self.subject, self.precision = backend, subject, precision
         self.example = dict(example)
         self.folder = Path(tempfile.mkdtemp(prefix="hwcompat-onnx-"))

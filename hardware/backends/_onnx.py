@@ -13,7 +13,7 @@ import numpy as np
 
 from ..command_names import as_runnable
 from ..evidence.record import Stage
-from .base import BaseBackend, Execution, FileSubject, Runnable, Unsupported, coarsest
+from .base import BaseBackend, Execution, FileInput, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
@@ -37,7 +37,7 @@ class OnnxRunnable(Runnable):
 
     can = frozenset({"save"})
 
-    def __init__(self, backend: BaseBackend, subject: FileSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: BaseBackend, subject: FileInput, example: Inputs, precision: str) -> None:
         reason = missing_runtime()
         if reason:
             raise Unsupported(reason, error_type="missing_dependency", stage=Stage.LOAD)
@@ -101,7 +101,7 @@ class OnnxRunnable(Runnable):
         """Let the runtime write the graph as it has read it, and load the written file."""
         file = folder / "model.onnx"
         self._session(self.subject.file, optimized_model_filepath=str(file))
-        return type(self)(self.backend, FileSubject(file=file), self.example, self.precision)
+        return type(self)(self.backend, FileInput(file=file), self.example, self.precision)
 
     def close(self) -> None:
         del self.session

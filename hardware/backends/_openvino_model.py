@@ -19,7 +19,7 @@ from ..export.optimum_exporter import openvino_names
 from ..model.outputs import ruled_out
 from ..model.positions import host_positions
 from ._trace import host_products
-from .base import Generation, ModelSubject, Unsupported
+from .base import Generation, ModelInput, Unsupported
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Options = Mapping[str, str]
 
 
-def open_model(exported: Exported, subject: ModelSubject, device: str, options: Options) -> OpenedModel:
+def open_model(exported: Exported, subject: ModelInput, device: str, options: Options) -> OpenedModel:
     """Compile an export for a device. Raise `Unsupported` at the stage `compile` if the runtime refuses it."""
     name = class_name(subject) if exported.method == EXPORTER else ""
     with _compile_errors("the model", device):
@@ -53,7 +53,7 @@ def _compile_errors(what: str, device: str) -> Iterator[None]:
         raise Unsupported(reason, error_type="unknown", stage=Stage.COMPILE) from error
 
 
-def class_name(subject: ModelSubject) -> str:
+def class_name(subject: ModelInput) -> str:
     """Return optimum-intel's class for a model's task, or an empty string."""
     splits = bool(getattr(getattr(subject.model, "config", None), "is_encoder_decoder", False))
     names = openvino_names()
@@ -137,7 +137,7 @@ class FileModel(OpenedModel):
 class BareModel(OpenedModel):
     """A graph in OpenVINO's own runtime."""
 
-    def __init__(self, exported: Exported, subject: ModelSubject, device: str, options: Options) -> None:
+    def __init__(self, exported: Exported, subject: ModelInput, device: str, options: Options) -> None:
         import openvino
 
         self.model: Any = subject.model
@@ -184,7 +184,7 @@ class DecodingModel(BareModel):
 
     generates = True
 
-    def __init__(self, exported: Exported, subject: ModelSubject, device: str, options: Options) -> None:
+    def __init__(self, exported: Exported, subject: ModelInput, device: str, options: Options) -> None:
         super().__init__(exported, subject, device, options)
         self.graphs = {
             file: Graph(self.core, exported.folder / file, device, options)

@@ -16,7 +16,7 @@ from ..export.weight_compression import with_int8_weights
 from ..model.positions import steps_within
 from ._openvino_model import OPENVINO_OPTIONS, OpenedModel, beside_graphs, inferences, open_file, open_model
 from ._torch import listed, what_raises
-from .base import STEPS, Execution, FileSubject, Generation, ModelSubject, Runnable, Unsupported, coarsest
+from .base import STEPS, Execution, FileInput, Generation, ModelInput, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
@@ -28,7 +28,7 @@ _COMPUTE_LAYERS = {"FullyConnected", "MatMul", "Convolution", "GroupConvolution"
 _PRECISION_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "i8": "int8", "u8": "int8"}
 
 
-def _open_on_cpu(subject: ModelSubject) -> Callable[[Exported], OpenedModel]:
+def _open_on_cpu(subject: ModelInput) -> Callable[[Exported], OpenedModel]:
     """Return the function that opens an export for verification: on OpenVINO's own CPU device, in float32."""
     return lambda exported: open_model(exported, subject, "CPU", OPENVINO_OPTIONS["float32"])
 
@@ -52,7 +52,7 @@ def _product_precision(facts: Mapping[str, str]) -> str:
 class OpenVINORunnable(Runnable):
     """A model compiled by OpenVINO. Without the exporter's cache it decodes by whole forward passes."""
 
-    def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelInput, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.subject = subject
         self.example = dict(example)
@@ -195,7 +195,7 @@ class OpenVINOGraph(OpenVINORunnable):
 
     can = frozenset({"save"})
 
-    def __init__(self, backend: Any, subject: FileSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: FileInput, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.example = dict(example)
         self.precision = precision
@@ -210,5 +210,5 @@ class OpenVINOGraph(OpenVINORunnable):
 
     def save_and_reload(self, folder: Path) -> Runnable:
         self.opened.save(folder)
-        again = FileSubject(file=folder / FORWARD)
+        again = FileInput(file=folder / FORWARD)
         return type(self)(self.backend, again, self.example, self.precision)

@@ -15,7 +15,7 @@ from ..export.exported import ONNX
 from ..export.onnx_export import with_positions
 from ._exported_runnable import ExportedRunnable
 from ._worker_backend import shapes_of, write_arrays
-from .base import ModelSubject, Runnable
+from .base import ModelInput, Runnable
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
@@ -31,7 +31,7 @@ class QNNRunnable(ExportedRunnable):
     unseen = "what QNN does inside one graph, which it compiles as a whole"
 
     def __init__(
-        self, backend: Any, subject: ModelSubject, example: Inputs, precision: str, file: Path | None = None
+        self, backend: Any, subject: ModelInput, example: Inputs, precision: str, file: Path | None = None
     ) -> None:
         super().__init__(backend, subject, example, precision)
         if file is not None:

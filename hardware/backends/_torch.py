@@ -18,16 +18,7 @@ from ..model.greedy_decoding import greedy
 from ..output_masks import masks_of
 from ._torch_checks import loss_weights, saved_and_loaded, saved_and_rebuilt
 from ._trace import host_calls_elsewhere, host_calls_inside, operator_trace
-from .base import (
-    STEPS,
-    BaseBackend,
-    DeviceInfo,
-    Execution,
-    Generation,
-    ModelSubject,
-    Runnable,
-    coarsest,
-)
+from .base import STEPS, BaseBackend, DeviceInfo, Execution, Generation, ModelInput, Runnable, coarsest
 
 if TYPE_CHECKING:
     import torch
@@ -94,7 +85,7 @@ class TorchRunnable(Runnable):
     can = frozenset({"generate", "backward", "save"})
     gives_all = True
 
-    def __init__(self, backend: TorchBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: TorchBackend, subject: ModelInput, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.subject = subject
         self.example = dict(example)
@@ -342,6 +333,6 @@ class TorchBackend(BaseBackend):
         first, second, third = (float(value) for value in answer.cpu())
         return first, second, third
 
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         return self.RUNNABLE(self, subject, example_inputs, precision)

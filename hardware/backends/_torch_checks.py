@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..output_masks import covering
-from .base import ModelSubject, Unsupported
+from .base import ModelInput, Unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ def _load_options(model: Any, folder: Path, dtype: torch.dtype) -> dict[str, Any
     return {"dtype": dtype, "attn_implementation": _attention_by_part(model.config), **_own_config(model, folder)}
 
 
-def saved_and_rebuilt(model: torch.nn.Module, subject: ModelSubject, folder: Path) -> torch.nn.Module:
+def saved_and_rebuilt(model: torch.nn.Module, subject: ModelInput, folder: Path) -> torch.nn.Module:
     """Return a module that isn't of transformers, rebuilt by its own code with the saved weights."""
     import torch
     from safetensors.torch import load_model, save_model

@@ -23,7 +23,7 @@ from ..workers import WorkerError, browsers, web_folder, without_browser
 from ..workers.worker import SCRIPTS
 from ._web_placement import WHOLE
 from ._worker_backend import OnnxWorkerBackend, reason_of
-from .base import ModelSubject, Runnable, Unsupported
+from .base import ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -115,7 +115,7 @@ class NodesBackend(OnnxWorkerBackend):
             reason = f"{self.RUNTIME} doesn't run the model: {text}"
             raise Unsupported(reason, error_type=kind, stage=stage) from error
 
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         from ._web_runnable import WebRunnable
 
         self.require(precision)

@@ -20,7 +20,7 @@ from ._onnx import COMPUTE
 from ._torch import listed, what_raises
 from ._web_placement import Incomplete, NodePlacement, operators_of, placement
 from ._worker_backend import shapes_of
-from .base import STEPS, Execution, Generation, ModelSubject, Unsupported, coarsest
+from .base import STEPS, Execution, Generation, ModelInput, Unsupported, coarsest
 
 if TYPE_CHECKING:
     from ..export.exported import Exported
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class WebRunnable(ExportedRunnable):
     """One ONNX file for each shape, in a browser that runs no other model."""
 
-    def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelInput, example: Inputs, precision: str) -> None:
         super().__init__(backend, subject, example, precision)
         self.unseen = backend.UNSEEN
         if precision == "int8":

@@ -23,7 +23,7 @@ from ._torch import listed, what_raises
 from ._torch_checks import loss_weights
 from ._trace import host_products
 from ._worker_backend import Shapes, shapes_of
-from .base import Execution, Generation, ModelSubject, Runnable, Unsupported, coarsest
+from .base import Execution, Generation, ModelInput, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ class XLARunnable(Runnable):
     gives_all = True
 
     def __init__(
-        self, backend: Any, subject: ModelSubject, example: Inputs, precision: str, saved: Path | None = None
+        self, backend: Any, subject: ModelInput, example: Inputs, precision: str, saved: Path | None = None
     ) -> None:
         self.backend, self.subject, self.precision, self.saved = backend, subject, precision, saved
         self.example = dict(example)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage
 from ..inventory.target_status import TargetStatus
-from ..model.model_types import FileSubject as FileSubject
+from ..model.model_types import FileInput as FileInput
 from ..model.model_types import Generation as Generation
-from ..model.model_types import ModelSubject as ModelSubject
+from ..model.model_types import ModelInput as ModelInput
 from ..model.model_types import Unsupported as Unsupported
 from ..target import Target
 from ._device_info import DeviceInfo as DeviceInfo
@@ -353,7 +353,7 @@ class BaseBackend(ABC):
         """Return the answer to `hardware.known_answer.question()`, computed on the target."""
 
     @abstractmethod
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         """Load the model on the target, and take it over: the caller doesn't use it afterwards.
 
         Raise `Unsupported` with a cause, or the runtime's own error.
@@ -364,7 +364,7 @@ class BaseBackend(ABC):
         if precision not in self.PRECISIONS:
             raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
 
-    def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
         """Load a graph file on the target. Raise `Unsupported` if its runtime doesn't read such files."""
         raise Unsupported(
             f"{self.target} runs no {subject.file.suffix} files", error_type="unsupported_format", stage=Stage.LOAD

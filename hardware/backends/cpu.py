@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..cell import GRAPH_TASK
 from ..inventory.target_status import TargetStatus, host_status
 from ._torch import TorchBackend
-from .base import DeviceInfo, FileSubject, Runnable
+from .base import DeviceInfo, FileInput, Runnable
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,7 @@ class CPUBackend(TorchBackend):
             topology=f"{cpu.sockets or 1} socket(s), {cpu.usable_threads or cpu.threads} threads",
         )
 
-    def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
         if subject.file.suffix.lower() != ".onnx":
             return super().load_file(subject, example_inputs, precision)
         from ._onnx import OnnxRunnable

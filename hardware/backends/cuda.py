@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..inventory.target_status import TargetStatus, gpu_status
 from ._torch import TorchBackend
-from .base import ModelSubject, Runnable
+from .base import ModelInput, Runnable
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -46,7 +46,7 @@ class NVIDIABackend(TorchBackend):
             return "torch is built for CUDA, but no CUDA device can be used (nvidia-smi tells more)"
         return ""
 
-    def load(self, subject: ModelSubject, example_inputs: Any, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Any, precision: str) -> Runnable:
         import torch
 
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..cell import GRAPH_TASK
 from ..command_names import as_runnable
 from ..inventory.target_status import TargetStatus
-from .base import BaseBackend, DeviceInfo, FileSubject, ModelSubject, Runnable
+from .base import BaseBackend, DeviceInfo, FileInput, ModelInput, Runnable
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -141,13 +141,13 @@ class OpenVINOBackend(BaseBackend):
         answer = compiled([left])[0]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._openvino_runnable import OpenVINORunnable
 
         return OpenVINORunnable(self, subject, example_inputs, precision)
 
-    def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._openvino_runnable import OpenVINOGraph
 

@@ -18,7 +18,7 @@ from ..inventory.target_status import TargetStatus
 from ..workers import WorkerError
 from ..workers.worker import SCRIPTS
 from ._worker_backend import OnnxWorkerBackend, reason_of
-from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
+from .base import DeviceInfo, ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -187,7 +187,7 @@ class QNNBackend(OnnxWorkerBackend):
             self._arithmetic = precision_of(copy)
         return self._arithmetic
 
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._qnn_runnable import QNNRunnable
 

@@ -24,7 +24,7 @@ from ..privateuse1 import install
 from ._launch_log import LaunchLogBackend, LaunchLogRunnable
 from ._torch import TorchBackend
 from ._trace import PARAMETER_OPERATORS
-from .base import DeviceInfo, ModelSubject
+from .base import DeviceInfo, ModelInput
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -145,7 +145,7 @@ class SimulatedRunnable(LaunchLogRunnable):
 
     backend: SimulatedBackend
 
-    def __init__(self, backend: Any, subject: ModelSubject, example: Any, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelInput, example: Any, precision: str) -> None:
         super().__init__(backend, subject, example, precision)
         self.conditions = {**self.conditions, "device": "simulated"}
         if backend.driver.fault:

@@ -20,7 +20,7 @@ from ..machine import LiveMachine, Machine
 from ..workers import WorkerError
 from ..workers.worker import SCRIPTS
 from ._worker_backend import WorkerBackend, reason_of
-from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
+from .base import DeviceInfo, ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -173,7 +173,7 @@ class TPUBackend(WorkerBackend):
             answer = self.compute("run", program.file, {"inputs": {"left": left}})[0]["answer"]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._xla_model import XLARunnable
 

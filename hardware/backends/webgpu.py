@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ..evidence.record import Stage
 from ..software import adapter_conditions, adapter_name, is_software
 from ._web import WebBackend
-from .base import BaseBackend, DeviceInfo, ModelSubject, Unsupported
+from .base import BaseBackend, DeviceInfo, ModelInput, Unsupported
 
 _F16 = "shader-f16"
 NATIVE = "native"
@@ -72,7 +72,7 @@ class WebGPUBackend(WebBackend):
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         return self.device_info("webgpu", f"{self.device} through {self._runtime_name()}", **self.adapter)
 
-    def load(self, subject: ModelSubject, example_inputs: Any, precision: str) -> Any:
+    def load(self, subject: ModelInput, example_inputs: Any, precision: str) -> Any:
         if precision == "float16" and _F16 not in self.adapter["features"]:
             raise Unsupported(
                 f"the adapter has no {_F16}: {self.device}", error_type="unsupported_dtype", stage=Stage.LOAD

@@ -97,7 +97,7 @@ class Stage(StrEnum):
     COMPARE = "compare"
 
 
-class Subject(StrEnum):
+class WeightsKind(StrEnum):
     """The weights that ran."""
 
     TINY = "tiny"

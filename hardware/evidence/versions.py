@@ -181,7 +181,7 @@ def expiry_reasons(
     return tuple(dict.fromkeys(found))
 
 
-def sealed_versions(cell: Cell, versions: Mapping[str, str], checks: Iterable[str]) -> dict[str, str]:
+def recorded_versions(cell: Cell, versions: Mapping[str, str], checks: Iterable[str]) -> dict[str, str]:
     """Return the versions of this machine that a page of checks carries.
 
     What controls browsers here is left out. Parts of the checking code keep their fingerprints.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..model.model_types import ModelSubject
+from ..model.model_types import ModelInput
 from ..model.positions import host_positions
 from .exported import FORWARD, RESULT, Exported
 from .openvino_operators import convertible_operators
@@ -24,7 +24,7 @@ Compute = Callable[[Tensors], dict[str, "torch.Tensor"]]
 
 
 def with_convert_model(
-    subject: ModelSubject, example: Inputs, folder: Path, *, held: frozenset[str] | None = None
+    subject: ModelInput, example: Inputs, folder: Path, *, held: frozenset[str] | None = None
 ) -> Exported:
     """Trace the bare forward pass, without a cache, with all axes that follow batch or length dynamic.
 
@@ -62,7 +62,7 @@ def bare_forward(
     return tensors, host_positions(model, tensors), compute
 
 
-def holding_numbers(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def holding_numbers(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Trace for the shapes of the example only, with integers that belong to no token as constants: sizes and places
     of images, from which a model makes loops and lists in Python that no trace can follow."""
     return with_convert_model(subject, example, folder, held=held_inputs(example))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from ..evidence.record import Stage
-from ..model.model_types import Generation, ModelSubject, Unsupported
+from ..model.model_types import Generation, ModelInput, Unsupported
 from .convert_model import Compute, Tensors, convert, traceable
 from .exported import ENCODER, PROMPT, STEP, Exported
 from .traceable import growing_caches
@@ -69,7 +69,7 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
     return list(vars(value).items()) if type(value).__module__ == "transformers.cache_utils" else []
 
 
-def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, forward: Exported) -> None:
+def write_decoding(subject: ModelInput, example: Inputs, folder: Path, forward: Exported) -> None:
     """Write the graphs beside the forward pass.
 
     If that is static, the prompt keeps the shapes of the example too, and held inputs are constants here as well.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..model.model_types import ModelSubject
+from ..model.model_types import ModelInput
 from .convert_model import by_position
 from .decoding_graphs import DecodingGraph, decode, decoding_graphs
 from .exported import ENCODER, PROMPT, RESULT, STEP, Exported
@@ -32,7 +32,7 @@ _METHOD = "torchscript, decoding"
 _RUNTIME = "ONNX Runtime's CPU provider"
 
 
-def export_onnx_decoding(subject: ModelSubject, example: Inputs) -> Exported:
+def export_onnx_decoding(subject: ModelInput, example: Inputs) -> Exported:
     """Return the decoding graphs of a model, from the cache or made now.
 
     On ONNX Runtime's CPU provider they decode the same tokens as torch. Raise `Unsupported` with the reason
@@ -53,7 +53,7 @@ def export_onnx_decoding(subject: ModelSubject, example: Inputs) -> Exported:
 class DecodingOnnx:
     """An export on ONNX Runtime's CPU provider, called by the library's decoding loop."""
 
-    def __init__(self, exported: Exported, subject: ModelSubject) -> None:
+    def __init__(self, exported: Exported, subject: ModelInput) -> None:
         self.subject = subject
         self.graphs = {
             name: functools.partial(_run, session_on_host(file)) for name, file in graph_files(exported).items()
@@ -107,7 +107,7 @@ def _run(session: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {output_name(name): np.asarray(value) for name, value in found}
 
 
-def _write(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def _write(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     with (
         arithmetic_masks(),
         exportable_operators(),

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..applied_fix import current_changes
 from ..command_names import as_runnable
-from ..model.model_types import ModelSubject
+from ..model.model_types import ModelInput
 from ..model.outputs import floating_outputs, ruled_out
 from ..model.positions import host_positions
 from .convert_model import by_position
@@ -52,7 +52,7 @@ def missing_packages() -> str:
     return f"{' and '.join(missing)} missing here ({how})" if missing else ""
 
 
-def export_onnx(subject: ModelSubject, example: Inputs) -> Exported:
+def export_onnx(subject: ModelInput, example: Inputs) -> Exported:
     """Return the ONNX file of a torch module for the shapes of `example`, from the cache or made now.
 
     It agrees with torch on ONNX Runtime's CPU provider, for the example and for other values of the same shapes.
@@ -82,7 +82,7 @@ def session_on_host(file: Path) -> Any:
 class OnnxModel:
     """A model's file on ONNX Runtime's CPU provider."""
 
-    def __init__(self, file: Path, subject: ModelSubject) -> None:
+    def __init__(self, file: Path, subject: ModelInput) -> None:
         self.session = session_on_host(file)
         self.subject = subject
 
@@ -103,7 +103,7 @@ def output_name(name: str) -> str:
     return name.removeprefix(RESULT)
 
 
-def with_positions(subject: ModelSubject, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def with_positions(subject: ModelInput, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return a graph's inputs: floating-point ones in float32, and positions that Python computes."""
     import torch
 
@@ -121,14 +121,14 @@ def _proven(made: Exported, proof: Proof, open_on_cpu: Any) -> tuple[Exported, f
     return made, error
 
 
-def _within_float16(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def _within_float16(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Trace with constants within float16, which masks of a model's own code often exceed."""
     made = traced(subject, example, folder)
     _clip_constants(folder / ONNX)
     return made
 
 
-def _own_operators(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def _own_operators(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Trace with torch's own operators, for models that the replacements don't suit."""
     made = traced(subject, example, folder, operators=_repeated_heads)
     _clip_constants(folder / ONNX)
@@ -152,7 +152,7 @@ def _exportable() -> Iterator[None]:
 
 
 def traced(
-    subject: ModelSubject,
+    subject: ModelInput,
     example: Inputs,
     folder: Path,
     *,

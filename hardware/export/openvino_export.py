@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..applied_fix import AppliedFix, current_changes
-from ..model.model_types import ModelSubject, Unsupported
+from ..model.model_types import ModelInput, Unsupported
 from . import convert_model, decoding_graphs, onnx_export, optimum_exporter
 from .exported import ENCODER, EXPORTER, FORWARD, ONNX, PROMPT, STEP, Exported, Opener
 from .program import export_function
@@ -31,7 +31,7 @@ _OPERATORS = {
 
 
 def export_openvino(
-    subject: ModelSubject, example: Inputs, open_on_cpu: Opener, *, traced_anew: bool = False
+    subject: ModelInput, example: Inputs, open_on_cpu: Opener, *, traced_anew: bool = False
 ) -> Exported:
     """Return the OpenVINO model of a torch module, from the cache or made now.
 
@@ -69,12 +69,12 @@ def changed_ways(changes: AppliedFix) -> tuple[tuple[str, Way], ...]:
     return found.get(changes.export, ())
 
 
-def _for_these_shapes(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def _for_these_shapes(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Trace as usual with every size a constant, for each shape anew."""
     return convert_model.with_convert_model(subject, example, folder, held=frozenset())
 
 
-def _over_onnx(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def _over_onnx(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Read torch's ONNX file of the forward pass with OpenVINO's converter, for the shapes of the example.
 
     Raises the errors of both.
@@ -91,7 +91,7 @@ def _over_onnx(subject: ModelSubject, example: Inputs, folder: Path) -> Exported
     return Exported(folder=folder, method="onnx", static=True)
 
 
-def _over_program(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def _over_program(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Read the program of torch.export with OpenVINO's converter, for the shapes of the example.
 
     Raises the errors of both.
@@ -112,7 +112,7 @@ def _over_program(subject: ModelSubject, example: Inputs, folder: Path) -> Expor
     return Exported(folder=folder, method="torch.export", static=True)
 
 
-def _ways(subject: ModelSubject) -> Iterator[tuple[str, Way]]:
+def _ways(subject: ModelInput) -> Iterator[tuple[str, Way]]:
     yield EXPORTER, optimum_exporter.with_exporter
     if optimum_exporter.limit_of(subject):
         yield "optimum-intel beyond its limit", optimum_exporter.beyond_limit

@@ -12,7 +12,7 @@ from unittest import mock
 
 from packaging.version import Version
 
-from ..model.model_types import ModelSubject
+from ..model.model_types import ModelInput
 from .exported import Exported
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ _METHOD = "optimum-intel"
 _LIMIT = "MAX_TRANSFORMERS_VERSION"
 
 
-def with_exporter(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def with_exporter(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Export with optimum-intel. Raises the exporter's own errors."""
     _export(subject, folder)
     return Exported(folder=folder, method=_METHOD, decodes=subject.generates != "none")
 
 
-def beyond_limit(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def beyond_limit(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Export a type whose exporter states a newest transformers and refuses this newer one.
 
     The limit is only stated; whether the export is right is measured afterwards.
@@ -41,7 +41,7 @@ def beyond_limit(subject: ModelSubject, example: Inputs, folder: Path) -> Export
     return Exported(folder=folder, method=_METHOD, exporter_limit=limit, decodes=subject.generates != "none")
 
 
-def limit_of(subject: ModelSubject) -> str:
+def limit_of(subject: ModelInput) -> str:
     """Return the newest transformers that the exporter allows for this type, if this one is newer; else empty."""
     try:
         import transformers
@@ -52,7 +52,7 @@ def limit_of(subject: ModelSubject) -> str:
     return str(limit) if limit is not None and Version(transformers.__version__) > Version(str(limit)) else ""
 
 
-def _export(subject: ModelSubject, folder: Path) -> None:
+def _export(subject: ModelInput, folder: Path) -> None:
     from optimum.exporters.openvino import export_from_model
 
     model = _copy_of(subject.model)
@@ -69,7 +69,7 @@ def _copy_of(model: torch.nn.Module) -> Any:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in weights})
 
 
-def exporter_task(subject: ModelSubject) -> str:
+def exporter_task(subject: ModelInput) -> str:
     """Return the exporter's name of a model's task, with a cache if possible: the first name that it knows."""
     known = set(_supported(subject))
     names = (subject.task, *openvino_names()["exporter_tasks"].get(subject.task, ()))
@@ -84,7 +84,7 @@ def openvino_names() -> Mapping[str, Any]:
         return tomllib.load(file)
 
 
-def _supported(subject: ModelSubject) -> Mapping[str, Any]:
+def _supported(subject: ModelInput) -> Mapping[str, Any]:
     """Return the exporter's configurations for this model type, by task; empty for an unknown type."""
     import optimum.exporters.openvino  # noqa: F401 - registers the configurations
     from optimum.exporters.tasks import TasksManager
@@ -98,6 +98,6 @@ def _supported(subject: ModelSubject) -> Mapping[str, Any]:
         return {}
 
 
-def _exporter_class(subject: ModelSubject) -> Any:
+def _exporter_class(subject: ModelInput) -> Any:
     found = _supported(subject).get(exporter_task(subject))
     return getattr(found, "func", found)

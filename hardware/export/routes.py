@@ -25,14 +25,14 @@ from ..applied_fix import current_changes
 from ..errors import OutputError
 from ..evidence.record import Stage
 from ..files import CACHE_VARIABLE, cache_folder, one_at_a_time, work_folder
-from ..model.model_types import ModelSubject, Unsupported
+from ..model.model_types import ModelInput, Unsupported
 from .exported import Exported, Opened, Opener
 from .verify_export import Proof, held_inputs, keep_passes, was_of
 
 if TYPE_CHECKING:
     from ..model.model_types import Inputs
 
-Way = Callable[[ModelSubject, "Inputs", Path], Exported]
+Way = Callable[[ModelInput, "Inputs", Path], Exported]
 Ways = Sequence[tuple[str, Way]]
 Prove = Callable[[Exported, Proof, Opener], tuple[Exported, float]]
 """Function that compares an export with torch: returns the export with its new facts, and its error."""
@@ -61,7 +61,7 @@ class Route:
     decodes: bool = False
 
 
-def export_once(subject: ModelSubject, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
+def export_once(subject: ModelInput, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
     """Return the export of a torch module, from the cache or made now.
 
     Raise `Unsupported` with every way's reason if none is right; stage and error type are the last way's:
@@ -83,7 +83,7 @@ def export_once(subject: ModelSubject, example: Inputs, open_on_cpu: Opener, rou
     return found if found is not None else _export_into(kept, subject, example, open_on_cpu, route)
 
 
-def _key(subject: ModelSubject, example: Inputs, route: Route) -> str:
+def _key(subject: ModelInput, example: Inputs, route: Route) -> str:
     numbers = held_inputs(example)
     shapes = {name: array.tolist() if name in numbers else list(array.shape) for name, array in example.items()}
     files = (path for path in sorted(Path(__file__).parent.iterdir()) if path.suffix in (".py", ".toml"))
@@ -146,7 +146,7 @@ def _read(folder: Path) -> Exported | None:
         return None
 
 
-def _export_into(kept: Path, subject: ModelSubject, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
+def _export_into(kept: Path, subject: ModelInput, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
     with work_folder(kept.parent, "export-") as work:
         started = time.perf_counter()
         with contextlib.redirect_stdout(None), _quiet_logging():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..evidence.record import Stage
-from ..model.model_types import ModelSubject, Unsupported
+from ..model.model_types import ModelInput, Unsupported
 
 if TYPE_CHECKING:
     from ..model.model_types import Array, Generation, Inputs
@@ -36,7 +36,7 @@ class Proof:
     `convert`: `export_failed` if the export doesn't run, `conversion_wrong` if it gives other numbers.
     """
 
-    subject: ModelSubject
+    subject: ModelInput
     example: Inputs
     outputs: Mapping[str, Array]
     other: tuple[Inputs, Mapping[str, Array]] | None
@@ -46,7 +46,7 @@ class Proof:
     why_not_decoded: str = ""
 
     @classmethod
-    def of(cls, subject: ModelSubject, example: Inputs, runtime: str, *, decodes: bool) -> Self:
+    def of(cls, subject: ModelInput, example: Inputs, runtime: str, *, decodes: bool) -> Self:
         """Run the model in every way in which its export has to run; with `decodes`, token by token too."""
         decoded, why_not = decoded_by_torch(subject, example) if decodes else (None, "")
         return cls(
@@ -134,7 +134,7 @@ def keep_passes(folder: Path, proof: Proof) -> None:
         np.savez(folder / _DECODED, tokens=proof.decoded.tokens, logits=proof.decoded.logits)
 
 
-def was_of(folder: Path, subject: ModelSubject) -> bool:
+def was_of(folder: Path, subject: ModelInput) -> bool:
     """Return whether the module gives the outputs that the export in `folder` was compared with: code changed in
     memory, or in a file that defines no class of the module, has the same identity."""
     from ..compare import compare
@@ -154,7 +154,7 @@ def was_of(folder: Path, subject: ModelSubject) -> bool:
     return True
 
 
-def _decodes_as_kept(file: Path, subject: ModelSubject, inputs: Inputs) -> bool:
+def _decodes_as_kept(file: Path, subject: ModelInput, inputs: Inputs) -> bool:
     """Return whether the module decodes the tokens that an export was compared with; True if there are none."""
     from ..compare import compare
 
@@ -172,7 +172,7 @@ _DECODED = "decoded.npz"
 _PASS, _GIVEN, _GOT = "pass-{}.npz", "given.", "got."
 
 
-def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
+def torch_outputs(subject: ModelInput, inputs: Inputs) -> dict[str, Array]:
     """Return the outputs of the torch module in float32 on CPU, without a cache."""
     import torch
 
@@ -182,7 +182,7 @@ def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
         return to_arrays(forward(subject.model, to_tensors(inputs, "cpu", torch.float32)))
 
 
-def decoded_by_torch(subject: ModelSubject, example: Inputs) -> tuple[Generation | None, str]:
+def decoded_by_torch(subject: ModelInput, example: Inputs) -> tuple[Generation | None, str]:
     """Return `STEPS` tokens that torch decodes with a cache, or None and the reason why it doesn't."""
     import torch
 
@@ -200,7 +200,7 @@ def decoded_by_torch(subject: ModelSubject, example: Inputs) -> tuple[Generation
         return None, f"{type(error).__name__}: {str(error)[:300]}"
 
 
-def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
+def _other_shapes(subject: ModelInput, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
     """Return inputs of another batch size and length, with torch's outputs; None if the model takes none.
 
     All rows twice, then without padding, and two positions less; or two more, if the first ones belong to an image;
@@ -215,7 +215,7 @@ def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Arr
     return None
 
 
-def _other_values(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
+def _other_values(subject: ModelInput, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
     """Return other values of the same shapes, with torch's outputs; None if the model takes none of ours.
 
     The rows of a batch in reverse, so that tokens, masks and related inputs stay together, and floating-point values
@@ -232,7 +232,7 @@ def _other_values(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Arr
     return None
 
 
-def _outputs_if_taken(subject: ModelSubject, inputs: Inputs) -> dict[str, Array] | None:
+def _outputs_if_taken(subject: ModelInput, inputs: Inputs) -> dict[str, Array] | None:
     """Return torch's outputs, or None if the model fails on these inputs or returns no meaningful number."""
     from ..compare import is_meant
 

@@ -33,7 +33,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSubject:
+class ModelInput:
     """The weights to load: a torch module on CPU in float32, and facts about it.
 
     `identity` is a cache key: it changes with configuration, weights, modeling source and library versions.
@@ -51,7 +51,7 @@ class ModelSubject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileSubject:
+class FileInput:
     """A graph file to load: `.onnx`, or OpenVINO's `.xml` with its weights beside it."""
 
     file: Path

@@ -19,7 +19,7 @@ from ..evidence.record import Stage
 from ..inventory.system.main_memory import read_memory
 from ..model.greedy_decoding import told_of_each_token
 from . import reference
-from .half_precision import COARSE, HalfPrecision, Settled
+from .half_precision import COARSE, HalfPrecision, HalfPrecisionResult
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs, absolute_error, comparison_of
 from .router_choices import RouterChoice, observe_choices
 
@@ -84,7 +84,7 @@ class CapabilityChecks:
     def _is_coarse(self) -> bool:
         return self.cell.precision in COARSE
 
-    def _settled(self, natural: Comparison, settle: Callable[[], Settled | None]) -> Comparison:
+    def _settled(self, natural: Comparison, settle: Callable[[], HalfPrecisionResult | None]) -> Comparison:
         """`natural`, or what is beyond rounding in a coarse precision if only that is within the tolerance."""
         if not self._is_coarse or natural.max_rel_error <= self.tolerance or not natural.finite:
             return natural

@@ -15,7 +15,7 @@ from .measurement import NotApplicable
 if TYPE_CHECKING:
     import torch
 
-    from ..backends.base import Array, BaseBackend, Inputs, ModelSubject
+    from ..backends.base import Array, BaseBackend, Inputs, ModelInput
 
 
 def with_attention(model: torch.nn.Module, name: str) -> torch.nn.Module:
@@ -43,7 +43,7 @@ def _implementations(model: torch.nn.Module) -> list[str]:
     return [str(found) for one in configs if (found := getattr(one, "_attn_implementation", None))]
 
 
-def load(backend: BaseBackend, subject: ModelSubject, inputs: Inputs, precision: str) -> Runnable:
+def load(backend: BaseBackend, subject: ModelInput, inputs: Inputs, precision: str) -> Runnable:
     """Return `backend.load(...)`, or a runnable that computes one row at a time if the batch is changed."""
     if not current_changes().batch:
         return backend.load(subject, inputs, precision)

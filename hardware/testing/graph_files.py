@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import FileSubject, Runnable
+from ..backends.base import FileInput, Runnable
 from ..cell import Cell
 from ..compare import Array
 from ..errors import BrokenInput, ModelMissing, echo
@@ -83,7 +83,7 @@ class GraphTest(ModelTest):
 
     def _load(self) -> Runnable:
         with self._at(Stage.LOAD):
-            return self.backend.load_file(FileSubject(file=self._file), self.inputs, self.cell.precision)
+            return self.backend.load_file(FileInput(file=self._file), self.inputs, self.cell.precision)
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
         """Return the outputs of the evaluator."""

@@ -71,7 +71,7 @@ class Explained:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
+class HalfPrecisionResult:
     """The error beyond rounding, the allowed rounding relative to the result's scale, and whether choices weren't
     float64's."""
 
@@ -172,7 +172,7 @@ class HalfPrecision:
 
     # The error beyond rounding
 
-    def settle_outputs(self, got: Outputs, want: Outputs, required: Sequence[str]) -> Settled | None:
+    def settle_outputs(self, got: Outputs, want: Outputs, required: Sequence[str]) -> HalfPrecisionResult | None:
         """Compare outputs with those of float64, moved by what the target's choices change."""
         explained = self._outputs(got) if all(name in got.arrays for name in required) else None
         if explained is None:
@@ -188,7 +188,7 @@ class HalfPrecision:
 
     def settle_recorded(
         self, got: Outputs, output: str, recorded: Mapping[tuple[int, ...], float], scale: float
-    ) -> Settled | None:
+    ) -> HalfPrecisionResult | None:
         """Compare single elements of an output with those of the recipe, moved likewise."""
         explained = self._outputs(got)
         if explained is None:
@@ -206,7 +206,7 @@ class HalfPrecision:
         masked_by: Mapping[str, str],
         *,
         training: bool,
-    ) -> Settled | None:
+    ) -> HalfPrecisionResult | None:
         """Compare all gradients as one vector."""
         explained = self._explain(
             choices,
@@ -220,7 +220,7 @@ class HalfPrecision:
         radius = explained.radius(compare_gradients)
         return self._settle([explained], {one.worst: (one.max_rel_error, one.max_abs_error, radius)})
 
-    def settle_generation(self, got: Generation) -> Settled | None:
+    def settle_generation(self, got: Generation) -> HalfPrecisionResult | None:
         """Compare the logits of all steps with float64's for the same tokens."""
         explained = self._generation
         if explained is None:
@@ -232,7 +232,7 @@ class HalfPrecision:
         passes: Sequence[Explained],
         pairs: Mapping[str, tuple[Array, Array]],
         masks: Mapping[str, Array],
-    ) -> Settled | None:
+    ) -> HalfPrecisionResult | None:
         found = {}
         for name, (got, want) in pairs.items():
             one = compare({name: got}, {name: want}, masks=masks)
@@ -242,7 +242,7 @@ class HalfPrecision:
 
     def _settle(
         self, passes: Sequence[Explained], errors: Mapping[str, tuple[float, float, float]]
-    ) -> Settled | None:
+    ) -> HalfPrecisionResult | None:
         """Return the largest of `errors`, or its part beyond rounding if it isn't within the tolerance; None if
         rounding hides a fault.
 
@@ -258,7 +258,7 @@ class HalfPrecision:
         worst = max(beyond, key=lambda name: beyond[name])
         relative, absolute, _ = errors[worst]
         share = beyond[worst] / relative if 0 < relative < math.inf else 1.0
-        return Settled(
+        return HalfPrecisionResult(
             comparison=Comparison(max_rel_error=beyond[worst], max_abs_error=absolute * share, worst=worst),
             rounding=max(used.values()),
             changed=any(one.changed for one in passes),
@@ -266,7 +266,7 @@ class HalfPrecision:
 
     # Conditions of a check
 
-    def adopt(self, settled: Settled) -> None:
+    def adopt(self, settled: HalfPrecisionResult) -> None:
         """Add what was allowed for to the conditions."""
         self._rounding = max(self._rounding, settled.rounding)
         self._changed |= settled.changed

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..applied_fix import current_changes
-from ..backends.base import BaseBackend, Execution, ModelSubject, Runnable, Unsupported
+from ..backends.base import BaseBackend, Execution, ModelInput, Runnable, Unsupported
 from ..backends.factory import get_backend
 from ..cell import Cell
 from ..compare import Array, Comparison, compare
 from ..errors import BackendUnavailable
-from ..evidence.record import Stage, Subject
+from ..evidence.record import Stage, WeightsKind
 from ..files import cache_folder
 from ..output_masks import masks_of
 from ..target import Target
@@ -84,7 +84,7 @@ class ModelTest(CapabilityChecks):
         self.required = outputs
         self.masked_by = dict(masked_by or {})
         self.generates = generates
-        self.subject = Subject(subject)
+        self.subject = WeightsKind(subject)
         self.dimensions = dimensions
         self.left_out = left_out
         self.trains_only = trains_only
@@ -181,7 +181,7 @@ class ModelTest(CapabilityChecks):
             raise
 
     def _load(self) -> Runnable:
-        subject = ModelSubject(
+        subject = ModelInput(
             model=self._changed(),
             task=self.cell.task,
             identity=self._identity,

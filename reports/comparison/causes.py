@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from generators.compatibility.run_summary import RunState, RunSummary, is_to_come
-from hardware.evidence.record import EDITED, CheckLine, RunLine, Subject
+from hardware.evidence.record import EDITED, CheckLine, RunLine, WeightsKind
 from hardware.evidence.versions import ABSENT, comparable_versions
 from hardware.inventory_diff import Difference, compare_inventories
 from hardware.inventory_file import inventory_problem
@@ -22,7 +22,7 @@ MEASUREMENTS = 5
 
 _HARDWARE = ("cpu", "memory", "device")
 _IN_VERSIONS = ("driver_version", "firmware_version")
-_REAL_SIZES = (Subject.CONFIG, Subject.CHECKPOINT)
+_REAL_SIZES = (WeightsKind.CONFIG, WeightsKind.CHECKPOINT)
 _OF_THE_SUITE = ("recorded", "left_out", "dimensions")
 _OTHER_CONDITIONS = (EDITED, "tolerance", "device")
 

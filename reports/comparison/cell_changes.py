@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from generators.compatibility.grade import level_rules
 from generators.compatibility.run_summary import RunState, RunSummary, is_to_come, moment_of, summarize_run
-from hardware.evidence.record import CheckLine, Outcome, RunLine, Subject
+from hardware.evidence.record import CheckLine, Outcome, RunLine, WeightsKind
 from hardware.evidence.runs import OutcomeTally, RunEvidence
 from hardware.plain_text import one_line
 
@@ -220,7 +220,7 @@ def alike(sides: Sequence[Side], evidence: Iterable[RunEvidence]) -> dict[str, l
                 runs = _newest_alike(shown.run, one.runs, tallies.get(cell, {}))
                 counts = [tallies[cell][run_id] for run_id in runs]
                 alternates = any(tally.passed for tally in counts) and any(tally.failed for tally in counts)
-                if alternates or shown.planned.subject != Subject.TINY:
+                if alternates or shown.planned.subject != WeightsKind.TINY:
                     for run_id in runs:
                         wanted.setdefault(run_id, set()).add(cell)
         _read(one, wanted, found)

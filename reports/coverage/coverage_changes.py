@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .coverage_facts import Coverage, Standing
+from .coverage_facts import Coverage, CoverageStatus
 
 NO_OBSTACLE = "none"
 
@@ -74,13 +74,13 @@ class CoverageChanges:
 
 def _passes_newly(move: Move) -> bool:
     """Whether it works better than before."""
-    ranks = {Standing.PASSED: 2, Standing.CONDITIONAL: 1}
-    return ranks.get(Standing(move.now), 0) > ranks.get(Standing(move.before), 0)
+    ranks = {CoverageStatus.PASSED: 2, CoverageStatus.CONDITIONAL: 1}
+    return ranks.get(CoverageStatus(move.now), 0) > ranks.get(CoverageStatus(move.before), 0)
 
 
 def _fails_newly(move: Move) -> bool:
     """Whether a check fails now; one that only wasn't run again doesn't."""
-    return move.now == Standing.FAILED
+    return move.now == CoverageStatus.FAILED
 
 
 _MOVES: Mapping[str, Callable[[Move], bool]] = {
@@ -129,12 +129,12 @@ def _obstacles(coverage: Coverage) -> dict[str, str]:
         result.model_type
         for target in coverage.targets
         for result in target.results
-        if result.standing is Standing.NOT_DERIVED
+        if result.standing is CoverageStatus.NOT_DERIVED
     }
     return {
         one.model_type: one.excluded.obstacle
         if one.excluded
-        else str(Standing.NOT_DERIVED)
+        else str(CoverageStatus.NOT_DERIVED)
         if one.model_type in refused
         else NO_OBSTACLE
         for one in coverage.types

@@ -13,7 +13,7 @@ SUBJECT = "tiny"
 """The weights that are counted."""
 
 
-class Standing(StrEnum):
+class CoverageStatus(StrEnum):
     """What is known about a model type on a target. A closed set; only `passed` is a pass."""
 
     PASSED = "passed"
@@ -37,17 +37,17 @@ class Standing(StrEnum):
     @property
     def works(self) -> bool:
         """Whether every required check passed, with or without a condition."""
-        return self in (Standing.PASSED, Standing.CONDITIONAL)
+        return self in (CoverageStatus.PASSED, CoverageStatus.CONDITIONAL)
 
 
 _MEANINGS = {
-    Standing.PASSED: "level high, measured with today's versions: every required check passed",
-    Standing.CONDITIONAL: "level medium: every required check passed, under a condition that is stated",
-    Standing.FAILED: "level low or none: a check failed, or an operator with parameters ran on the host",
-    Standing.UNDECIDED: "checks ran, and what they saw shows neither that it works nor that it doesn't",
-    Standing.NOT_DERIVED: "it can be built, and no acceptable tiny model was found",
-    Standing.NOT_RUN: "nothing ran whose evidence holds with today's versions",
-    Standing.EXCLUDED: "it can't be built here as it comes: no class, a missing package, or defaults that fail",
+    CoverageStatus.PASSED: "level high, measured with today's versions: every required check passed",
+    CoverageStatus.CONDITIONAL: "level medium: every required check passed, under a condition that is stated",
+    CoverageStatus.FAILED: "level low or none: a check failed, or an operator with parameters ran on the host",
+    CoverageStatus.UNDECIDED: "checks ran, and what they saw shows neither that it works nor that it doesn't",
+    CoverageStatus.NOT_DERIVED: "it can be built, and no acceptable tiny model was found",
+    CoverageStatus.NOT_RUN: "nothing ran whose evidence holds with today's versions",
+    CoverageStatus.EXCLUDED: "it can't be built here as it comes: no class, a missing package, or defaults that fail",
 }
 
 
@@ -84,7 +84,7 @@ class Result:
 
     model_type: str
     task: str | None
-    standing: Standing
+    standing: CoverageStatus
     level: str | None = None
     error_types: Sequence[str] = ()
     reason: str = ""
@@ -139,10 +139,10 @@ VIEWS: Mapping[str, Callable[[TypeFacts], Sequence[str]]] = {
 }
 """Groups of types; the task is the primary one, and a type may have several traits."""
 
-OPEN = (Standing.FAILED, Standing.UNDECIDED, Standing.NOT_DERIVED, Standing.NOT_RUN)
+OPEN = (CoverageStatus.FAILED, CoverageStatus.UNDECIDED, CoverageStatus.NOT_DERIVED, CoverageStatus.NOT_RUN)
 """Standings of buildable types that aren't shown to work, the worst first."""
 
-RAN = (Standing.PASSED, Standing.CONDITIONAL, Standing.FAILED, Standing.UNDECIDED)
+RAN = (CoverageStatus.PASSED, CoverageStatus.CONDITIONAL, CoverageStatus.FAILED, CoverageStatus.UNDECIDED)
 """Standings of types that ran."""
 
 
@@ -150,14 +150,14 @@ RAN = (Standing.PASSED, Standing.CONDITIONAL, Standing.FAILED, Standing.UNDECIDE
 class CoverageCounts:
     """The number of model types by standing."""
 
-    by_standing: Mapping[Standing, int]
+    by_standing: Mapping[CoverageStatus, int]
 
     @classmethod
     def of(cls, results: Iterable[Result]) -> CoverageCounts:
         """Count some results."""
         return cls(by_standing=Counter(result.standing for result in results))
 
-    def __getitem__(self, standing: Standing) -> int:
+    def __getitem__(self, standing: CoverageStatus) -> int:
         return self.by_standing.get(standing, 0)
 
     @property
@@ -168,20 +168,22 @@ class CoverageCounts:
     @property
     def buildable(self) -> int:
         """The types that can be built."""
-        return self.types - self[Standing.EXCLUDED]
+        return self.types - self[CoverageStatus.EXCLUDED]
 
     @property
     def share(self) -> str:
         """Types that passed without a condition: `412 of the 456 types that can be built (90.4 %); of all 499 …`."""
-        passed = self[Standing.PASSED]
+        passed = self[CoverageStatus.PASSED]
         return (
             f"{passed} of the {self.buildable} types that can be built ({in_percent(passed, self.buildable)}); "
             f"of all {self.types} types, {in_percent(passed, self.types)}"
         )
 
-    def to_dict(self, whole: str = "types", standings: Iterable[Standing] = Standing) -> dict[str, float | None]:
+    def to_dict(
+        self, whole: str = "types", standings: Iterable[CoverageStatus] = CoverageStatus
+    ) -> dict[str, float | None]:
         """Return plain JSON values; `whole` is the name for all of them."""
-        passed = self[Standing.PASSED]
+        passed = self[CoverageStatus.PASSED]
         return {
             whole: self.types,
             "buildable": self.buildable,
@@ -215,9 +217,9 @@ def by_task(coverage: Coverage, target: TargetCoverage) -> dict[str, CoverageCou
         for one in (*target.results, *target.other_tasks)
         if one.standing in RAN
     }
-    found: dict[str, Counter[Standing]] = {}
+    found: dict[str, Counter[CoverageStatus]] = {}
     for facts in coverage.types:
-        idle = Standing.EXCLUDED if facts.excluded else Standing.NOT_RUN
+        idle = CoverageStatus.EXCLUDED if facts.excluded else CoverageStatus.NOT_RUN
         for task in facts.tasks:
             found.setdefault(task, Counter())[ran.get((facts.model_type, task), idle)] += 1
     return {name: CoverageCounts(by_standing=found[name]) for name in sorted(found)}

@@ -19,9 +19,9 @@ from .coverage_facts import (
     VIEWS,
     Coverage,
     CoverageCounts,
+    CoverageStatus,
     Excluded,
     Result,
-    Standing,
     TargetCoverage,
     TypeFacts,
     by_task,
@@ -111,7 +111,7 @@ def _target_object(coverage: Coverage, target: TargetCoverage) -> dict[str, Any]
 
 def _target_coverage(name: str, data: Mapping[str, Any]) -> TargetCoverage:
     def results(part: str) -> list[Result]:
-        return [Result(**{**one, "standing": Standing(one["standing"])}) for one in data[part]]
+        return [Result(**{**one, "standing": CoverageStatus(one["standing"])}) for one in data[part]]
 
     return TargetCoverage(
         target=name,

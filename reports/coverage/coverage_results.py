@@ -27,16 +27,16 @@ from hardware.target import Target
 from ..cell_report import CellReport, cell_reports
 from ..diagnose import diagnose
 from ..reason_text import folded
-from .coverage_facts import SUBJECT, Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
+from .coverage_facts import SUBJECT, Coverage, CoverageStatus, Excluded, Result, TargetCoverage, TypeFacts
 
 NOBODY_TRIED = "never tried: no recipe and no refusal"
 
 _STANDINGS = {
-    Level.HIGH: Standing.PASSED,
-    Level.MEDIUM: Standing.CONDITIONAL,
-    Level.LOW: Standing.FAILED,
-    Level.UNSUPPORTED: Standing.FAILED,
-    Level.UNKNOWN: Standing.UNDECIDED,
+    Level.HIGH: CoverageStatus.PASSED,
+    Level.MEDIUM: CoverageStatus.CONDITIONAL,
+    Level.LOW: CoverageStatus.FAILED,
+    Level.UNSUPPORTED: CoverageStatus.FAILED,
+    Level.UNKNOWN: CoverageStatus.UNDECIDED,
 }
 
 
@@ -123,18 +123,18 @@ def _type_facts(
 
 
 def _result(facts: TypeFacts, cell: CellReport | None, refusal: Refusal | None, *, has_recipe: bool) -> Result:
-    def without_evidence(standing: Standing, reason: str) -> Result:
+    def without_evidence(standing: CoverageStatus, reason: str) -> Result:
         return Result(model_type=facts.model_type, task=facts.task, standing=standing, reason=reason)
 
     if facts.excluded:
-        return without_evidence(Standing.EXCLUDED, facts.excluded.reason)
+        return without_evidence(CoverageStatus.EXCLUDED, facts.excluded.reason)
     if cell is not None and (_is_settled(cell) or (has_recipe and _ran(cell))):
         return _of_cell(facts, cell)
     if refusal is not None and refusal.is_buildable and not has_recipe:
-        return without_evidence(Standing.NOT_DERIVED, refusal.reason)
+        return without_evidence(CoverageStatus.NOT_DERIVED, refusal.reason)
     if cell is not None:
-        return without_evidence(Standing.NOT_RUN, "; ".join(folded(cell.verdict.reasons)))
-    return without_evidence(Standing.NOT_RUN, "there is no evidence" if facts.tried else NOBODY_TRIED)
+        return without_evidence(CoverageStatus.NOT_RUN, "; ".join(folded(cell.verdict.reasons)))
+    return without_evidence(CoverageStatus.NOT_RUN, "there is no evidence" if facts.tried else NOBODY_TRIED)
 
 
 def _of_cell(facts: TypeFacts, cell: CellReport) -> Result:
@@ -147,7 +147,7 @@ def _of_cell(facts: TypeFacts, cell: CellReport) -> Result:
         standing=standing,
         level=None if level is Level.UNKNOWN else str(level),
         error_types=tuple(name for name in diagnosed if name != "unknown"),
-        reason="" if standing is Standing.PASSED else "; ".join(folded(cell.verdict.reasons)),
+        reason="" if standing is CoverageStatus.PASSED else "; ".join(folded(cell.verdict.reasons)),
     )
 
 

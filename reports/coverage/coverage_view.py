@@ -16,8 +16,8 @@ from .coverage_facts import (
     UNCLASSIFIED,
     Coverage,
     CoverageCounts,
+    CoverageStatus,
     Result,
-    Standing,
     TargetCoverage,
     by_task,
     grouped,
@@ -26,11 +26,11 @@ from .coverage_facts import (
 from .coverage_report import CoverageReport
 
 _SHORT = {
-    Standing.CONDITIONAL: "cond.",
-    Standing.FAILED: "failed",
-    Standing.UNDECIDED: "undec.",
-    Standing.NOT_DERIVED: "no tiny",
-    Standing.NOT_RUN: "not run",
+    CoverageStatus.CONDITIONAL: "cond.",
+    CoverageStatus.FAILED: "failed",
+    CoverageStatus.UNDECIDED: "undec.",
+    CoverageStatus.NOT_DERIVED: "no tiny",
+    CoverageStatus.NOT_RUN: "not run",
 }
 _SHORT_OUTCOMES = {"passed_on_fallback": "elsewhere", "ambiguous": "ambig.", "out_of_memory": "memory"}
 _GROUPS = {
@@ -75,7 +75,7 @@ def summary(report: CoverageReport) -> Iterator[Block]:
     yield [f"{target.target}: {_headline(coverage, target)}" for target in coverage.targets]
     yield [f"{label}: {text}" for label, text in facts.items()]
     yield Heading(level=2, text="What the words mean")
-    yield Table(headings=("standing", "meaning"), rows=[(one.words, one.meaning) for one in Standing])
+    yield Table(headings=("standing", "meaning"), rows=[(one.words, one.meaning) for one in CoverageStatus])
     if report.changes is not None:
         yield Heading(level=2, text="What is new")
         yield report.changes.sentence(report.transformers)
@@ -105,8 +105,8 @@ def _words(name: str) -> str:
 def _headline(coverage: Coverage, target: TargetCoverage) -> str:
     counts = CoverageCounts.of(target.results)
     said = [f"passed {counts.share}."]
-    if counts[Standing.CONDITIONAL]:
-        said.append(f"Under a condition that is stated, {counts[Standing.CONDITIONAL]} more passed.")
+    if counts[CoverageStatus.CONDITIONAL]:
+        said.append(f"Under a condition that is stated, {counts[CoverageStatus.CONDITIONAL]} more passed.")
     if coverage.untried:
         said.append(f"{coverage.untried} types were never tried; they count as buildable.")
     return " ".join(said)
@@ -123,7 +123,7 @@ def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
         yield Heading(level=3, text=heading)
         if note:
             yield note
-        yield _counts(view, groups, "types", (Standing.CONDITIONAL, *OPEN))
+        yield _counts(view, groups, "types", (CoverageStatus.CONDITIONAL, *OPEN))
     yield Heading(level=3, text="By task, primary or not")
     yield "Every task that transformers maps a class of the type for. What isn't counted here was not run."
     yield _counts("task", by_task(coverage, target), "with a class for it", RAN[1:])
@@ -134,14 +134,16 @@ def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
     yield from _standings("Other tasks: ", target.other_tasks, lambda one: f"{one.model_type} ({one.task})")
     passed: dict[str, list[str]] = {}
     for facts, result in zip(coverage.types, target.results, strict=True):
-        if result.standing is Standing.PASSED:
+        if result.standing is CoverageStatus.PASSED:
             passed.setdefault(facts.architecture or UNCLASSIFIED, []).append(facts.model_type)
     if passed:
         yield Heading(level=3, text="Passed")
         yield [f"{name} ({len(names)}): {', '.join(names)}" for name, names in sorted(passed.items())]
 
 
-def _counts(view: str, groups: Mapping[str, CoverageCounts], whole: str, standings: Iterable[Standing]) -> Block:
+def _counts(
+    view: str, groups: Mapping[str, CoverageCounts], whole: str, standings: Iterable[CoverageStatus]
+) -> Block:
     """Return each group with its counts, how many are buildable and how many there are; `standings` without types are
     left out."""
     if not groups:
@@ -154,8 +156,11 @@ def _counts(view: str, groups: Mapping[str, CoverageCounts], whole: str, standin
         rows=[
             (
                 name,
-                str(counts[Standing.PASSED]),
-                *(f"{of} ({in_percent(counts[Standing.PASSED], of)})" for of in (counts.buildable, counts.types)),
+                str(counts[CoverageStatus.PASSED]),
+                *(
+                    f"{of} ({in_percent(counts[CoverageStatus.PASSED], of)})"
+                    for of in (counts.buildable, counts.types)
+                ),
                 *(str(counts[one]) for one in shown),
             )
             for name, counts in groups.items()
@@ -178,11 +183,11 @@ def _checks(target: TargetCoverage) -> Block:
 
 def _standings(before: str, results: Sequence[Result], named: Callable[[Result], str]) -> Iterator[Block]:
     """Yield types that don't work, or only under a condition, by standing, with their reasons."""
-    for standing in (*OPEN, Standing.CONDITIONAL):
+    for standing in (*OPEN, CoverageStatus.CONDITIONAL):
         own = [one for one in results if one.standing is standing]
         if own and (standing in OPEN or not before):
             yield Heading(level=3, text=f"{before}{standing.words.capitalize()} ({len(own)})")
-            is_failed = standing is Standing.FAILED
+            is_failed = standing is CoverageStatus.FAILED
             yield _reasons(
                 [
                     (

@@ -14,7 +14,7 @@ from ..html import charts, report_view
 from ..html.matrix_html import SCRIPTS as MATRIX_SCRIPTS
 from ..html.matrix_html import VIEWS, matrix_view
 from ..html.page import SHOWN, PagedList, fragments, packed, paged, render_page
-from ..reference_tests import HEADINGS, second_opinion_rows
+from ..reference_tests import HEADINGS, reference_test_rows
 from . import Format
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def html_report(report: Report) -> str:
         "packed_cells": "cells" in rest,
         "finding_choices": {name: sorted(set(graver[name])) for name in ("severity", "hardware", "type")},
         "opinion_headings": HEADINGS,
-        "opinion_rows": second_opinion_rows(report.second_opinions),
+        "opinion_rows": reference_test_rows(report.second_opinions),
         "subjects": sorted({line.subject for line in report.checks}),
         "not_passed": report_view.not_passed(cells, accepted),
         "runs": report.runs,

@@ -10,7 +10,7 @@ from hardware.plain_text import json_text
 
 from ..finding import SCHEMA, SCHEMA_VERSION
 from ..reason_text import with_texts
-from ..reference_tests import second_opinion_object
+from ..reference_tests import reference_test_object
 from ..report import Report
 from ..saved_reports import schema_of
 from . import Format
@@ -60,7 +60,7 @@ def report_object(report: Report) -> dict[str, Any]:
     if report.model_checks:
         data["model_checks"] = list(report.model_checks)
     if report.second_opinions:
-        data["second_opinions"] = [second_opinion_object(one) for one in report.second_opinions]
+        data["second_opinions"] = [reference_test_object(one) for one in report.second_opinions]
     if report.project is not None:
         data["project"] = report.project.to_dict()
     if report.baseline is not None:

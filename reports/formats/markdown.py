@@ -12,7 +12,7 @@ from ..fact_labels import Facts, cell_facts, error_text, run_facts
 from ..finding import Finding, FindingComparison, FindingState, Severity
 from ..project import project_markdown
 from ..reason_text import explained
-from ..reference_tests import second_opinion_markdown
+from ..reference_tests import reference_test_markdown
 from ..report import Report
 from ..stack import STACK_COMPONENT
 from ..text import advice_markdown, code, escaped_table, fenced, listed, markdown, markdown_table
@@ -44,7 +44,7 @@ def markdown_report(report: Report) -> str:
         _stack(report),
         measured_line(report),
         *([cell_section(cell) for cell in report.cells] if report.runs else [cells_table(report.cells)]),
-        second_opinion_markdown(report.second_opinions),
+        reference_test_markdown(report.second_opinions),
         _findings_table(shown, report),
         *(finding_section(finding, report.baseline) for finding in shown),
         _components(report),

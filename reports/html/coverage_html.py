@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..coverage.coverage_facts import VIEWS, Result, Standing, TypeFacts
+from ..coverage.coverage_facts import VIEWS, CoverageStatus, Result, TypeFacts
 from ..coverage.coverage_report import CoverageReport
 from ..coverage.coverage_view import details, summary, title
 from .page import render_page
@@ -29,7 +29,7 @@ def coverage_html(report: CoverageReport) -> str:
         targets=[one.target for one in targets],
         rows=rows,
         choices={
-            "standing": [str(one) for one in Standing if any(one in row["standing"] for row in rows)],
+            "standing": [str(one) for one in CoverageStatus if any(one in row["standing"] for row in rows)],
             **{name: sorted({value for row in rows for value in row[name]}) for name in _FILTERS},
         },
     )

@@ -19,7 +19,7 @@ from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.evidence.record import RunLine
 from hardware.workers.browsers import QUIET
 from reports.cell_report import CellReport
-from reports.coverage.coverage_facts import Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
+from reports.coverage.coverage_facts import Coverage, CoverageStatus, Excluded, Result, TargetCoverage, TypeFacts
 from reports.coverage.coverage_report import CoverageReport
 from reports.formats import report_text
 from reports.html.coverage_html import coverage_html
@@ -212,8 +212,8 @@ def coverage_page() -> str:
         TypeFacts(model_type="part", family="other", excluded=Excluded(obstacle="no_class", reason=HOSTILE)),
     )
     results = {
-        "cpu": (Standing.PASSED, Standing.FAILED, Standing.EXCLUDED),
-        "openvino": (Standing.PASSED, Standing.PASSED, Standing.EXCLUDED),
+        "cpu": (CoverageStatus.PASSED, CoverageStatus.FAILED, CoverageStatus.EXCLUDED),
+        "openvino": (CoverageStatus.PASSED, CoverageStatus.PASSED, CoverageStatus.EXCLUDED),
     }
     targets = tuple(
         TargetCoverage(

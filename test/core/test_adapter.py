@@ -16,9 +16,9 @@ from hardware.files import cache_folder
 from hardware.software import TorchBuild
 from hardware.target import HardwareVendor, vendor_named
 from hwcompat.plugins.placement.adapter import GB, HardwareAdapter, auto_detect_best_adapter, why_not
-from hwcompat.plugins.placement.kept_rates import keep_rates, read_rates
 from hwcompat.plugins.placement.placement_device import Device, Figure, devices_of, known_devices
 from hwcompat.plugins.placement.placement_text import capabilities_text, choice_text
+from hwcompat.plugins.placement.saved_rates import read_rates, save_rates
 from hwcompat.plugins.stress.stress_result import Bandwidth, DeviceResult, Rate, StressEnding, StressRun
 
 CUDA = TorchBuild(version="2.13.0+cu128", cuda="12.8")
@@ -155,7 +155,7 @@ def test_what_stress_measured_is_kept_and_goes_before_tables(tmp_path):
     memory = result(
         "ram", rates=(), bandwidths=(Bandwidth(kernel="triad", gbps=9.0), Bandwidth(kernel="copy", gbps=11.0))
     )
-    assert len(keep_rates(run(result("cpu"), memory, result("cuda:1")), known_devices(here))) == 3
+    assert len(save_rates(run(result("cpu"), memory, result("cuda:1")), known_devices(here))) == 3
     devices = {one.name: one for one in devices_of(here, free=lambda _: 5 * GB)}
     assert devices["cpu"].tflops["float32"] == Figure(value=0.25, source="measured by stress on 2026-11-24")
     assert devices["cpu"].bandwidth_gbps.value == 11.0
@@ -171,8 +171,8 @@ def test_what_stress_measured_is_kept_and_goes_before_tables(tmp_path):
 def test_rates_of_another_torch_or_of_a_wrong_or_simulated_run_do_not_count():
     here = inventory("nvidia/h100-x8", TorchBuild(version="2.13.0+cpu"))
     wrong = result("cpu", ending=StressEnding.WRONG_RESULT)
-    assert keep_rates(run(wrong, result("cuda:0", simulated=True), result("nobody:7")), known_devices(here)) == ()
-    keep_rates(run(result("cpu"), torch="2.12.0"), known_devices(here))
+    assert save_rates(run(wrong, result("cuda:0", simulated=True), result("nobody:7")), known_devices(here)) == ()
+    save_rates(run(result("cpu"), torch="2.12.0"), known_devices(here))
     cpu = devices_of(here, free=lambda _: None)[0]
     assert cpu.tflops["float32"].source != "measured by stress on 2026-11-24"
     assert "torch moved from 2.12.0 to 2.13.0+cpu" in cpu.tflops["float32"].reason
@@ -180,7 +180,7 @@ def test_rates_of_another_torch_or_of_a_wrong_or_simulated_run_do_not_count():
 
 def test_a_broken_file_of_rates_is_a_reason_and_no_figure():
     here = inventory("nvidia/h100-x8")
-    (path,) = keep_rates(run(result("cpu")), known_devices(here))
+    (path,) = save_rates(run(result("cpu")), known_devices(here))
     assert cache_folder("rates") in path.parents
     for text in (
         *("", "[]", "{}", "null", "{" * 500, '{"schema_version": 1}'),

@@ -10,7 +10,7 @@ import pytest
 from hardware import registry
 from hardware.backends import factory
 from hardware.backends._device_info import OWN, settings_for
-from hardware.backends.base import BaseBackend, Execution, FileSubject, Runnable, Unsupported, coarsest
+from hardware.backends.base import BaseBackend, Execution, FileInput, Runnable, Unsupported, coarsest
 from hardware.backends.factory import (
     BackendFactory,
     BackendType,
@@ -216,7 +216,7 @@ def test_a_backend_refuses_what_its_runtime_does_not_support(plug, tmp_path):
         (lambda: backend.prepare_model(None), "unsupported_format"),
         (lambda: backend.optimize_for_inference(None), "unsupported_format"),
         (lambda: backend.optimize_for_training(None), "unsupported_format"),
-        (lambda: backend.load_file(FileSubject(file=tmp_path / "net.xyz"), {}, "float32"), "unsupported_format"),
+        (lambda: backend.load_file(FileInput(file=tmp_path / "net.xyz"), {}, "float32"), "unsupported_format"),
     ):
         with pytest.raises(Unsupported, match="plugged") as caught:
             call()

@@ -16,8 +16,8 @@ from generators.compatibility.operators import OperatorTable, Section
 from generators.models.recipe_store import load_recipe
 from hardware.cell import Cell
 from hardware.errors import BrokenInput, UsageError
-from hardware.evidence.kept_evidence import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, Stage, to_dict
+from hardware.evidence.shipped_evidence import last_checks, read_shipped
 from hardware.target import Target
 from hwcompat.plugins.study.backlog import Backlog, Item, backlog
 from hwcompat.plugins.study.backlog_command import (
@@ -145,11 +145,11 @@ def test_an_unknown_target_and_broken_evidence_are_refused(tmp_path: Path) -> No
         _target("qn")
     file = tmp_path / "qnn.jsonl.gz"
     file.write_bytes(gzip.compress(json.dumps(to_dict(lines("bert")[0])).encode()))
-    assert [line.run_id for line in read_kept(file) if isinstance(line, CheckLine)] == ["one"]
+    assert [line.run_id for line in read_shipped(file) if isinstance(line, CheckLine)] == ["one"]
     for broken in (b"no gzip", gzip.compress(b"{}"), gzip.compress(b"{\n"), gzip.compress(b"x")[:-9]):
         file.write_bytes(broken)
         with pytest.raises(BrokenInput, match=r"qnn\.jsonl\.gz"):
-            read_kept(file)
+            read_shipped(file)
 
 
 def test_a_dozen_types_at_most_are_looked_at_in_their_real_size(found: Backlog, monkeypatch):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import run_test_generation
 from hardware import command_names, errors
 from hardware.__main__ import main as hardware_commands
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.command_names import (
     SCRIPTS,
     as_runnable,
@@ -41,7 +41,7 @@ def door(raised: BaseException | None = None, returned: object = None, arguments
             raise raised
         return returned
 
-    return open_door(command, arguments, program="prog")
+    return run_command_line(command, arguments, program="prog")
 
 
 def test_a_command_that_succeeds_gives_its_own_exit_code():
@@ -117,7 +117,7 @@ def test_every_help_shows_examples_before_options_and_cuts_nothing(capsys, monke
     doors = [(hardware_commands, ["-h"]), (reporter.cli, ["-h"]), (run_test_generation.main, ["-h"])]
     doors += [(hardware_commands, [name, "-h"]) for name in sorted(hardware_commands.commands)]
     for command, words in doors:
-        assert open_door(command, words, program="prog") == 0
+        assert run_command_line(command, words, program="prog") == 0
         text = capsys.readouterr().out
         assert 0 < text.find("Examples:") < text.index("Options:"), words
         assert "..." not in text.partition("Commands:")[2]

@@ -14,7 +14,7 @@ from generators.models.recipe_store import Obstacle
 from hardware.detection import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.store import Evidence
-from reports.coverage.coverage_facts import Coverage, CoverageCounts, Standing, percent
+from reports.coverage.coverage_facts import Coverage, CoverageCounts, CoverageStatus, percent
 from reports.coverage.coverage_report import SCHEMA, CoverageReport, coverage_json, read_report
 from reports.coverage.coverage_results import coverage_here
 from reports.coverage.coverage_view import coverage_markdown, coverage_text
@@ -25,13 +25,13 @@ from reports.saved_reports import schema_of
 HOSTILE = "</script><script>alert(1)</script> | [x](javascript:1) \x1b[31m `a` \u202e"
 
 
-def with_standings(coverage: Coverage, **standings: Standing) -> Coverage:
+def with_standings(coverage: Coverage, **standings: CoverageStatus) -> Coverage:
     (target,) = coverage.targets
     wrong = {"level": "unsupported", "error_types": ("numerical_mismatch",), "reason": f"output differs {HOSTILE}"}
     results = []
     for one in target.results:
         standing = standings.get(one.model_type, one.standing)
-        results.append(replace(one, standing=standing, **(wrong if standing is Standing.FAILED else {})))
+        results.append(replace(one, standing=standing, **(wrong if standing is CoverageStatus.FAILED else {})))
     return replace(coverage, targets=(replace(target, results=tuple(results)),))
 
 
@@ -45,12 +45,14 @@ def made(monkeypatch) -> CoverageReport:
         command="python run_test_generation.py --coverage-report",
         machine="a-machine",
         versions={"transformers": "5.5.4", "torch": "2.13.0"},
-        coverage=with_standings(coverage, bert=Standing.PASSED, gpt2=Standing.FAILED),
+        coverage=with_standings(coverage, bert=CoverageStatus.PASSED, gpt2=CoverageStatus.FAILED),
     )
 
 
 def test_json_fits_its_schema_and_suffices_for_the_markdown(made, tmp_path):
-    earlier = with_standings(made.coverage, bert=Standing.FAILED, gpt2=Standing.PASSED, t5=Standing.PASSED)
+    earlier = with_standings(
+        made.coverage, bert=CoverageStatus.FAILED, gpt2=CoverageStatus.PASSED, t5=CoverageStatus.PASSED
+    )
     made = made.compared(replace(made, coverage=earlier), go_on=False)
     path = tmp_path / "one.json"
     path.write_text(coverage_json(made))

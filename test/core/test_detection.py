@@ -17,7 +17,7 @@ from recorded_machines import XEON, computer
 from hardware import known_answer, recording
 from hardware.__main__ import main
 from hardware.backends.factory import known_targets
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.detection import HardwareInfo, detect, probe, targets
 from hardware.errors import BackendUnavailable, UsageError
 from hardware.expected_targets import expected_targets
@@ -182,5 +182,5 @@ def test_the_list_command_writes_each_format(tmp_path, capsys):
     assert "| cpu | " in path.read_text()
     assert CliRunner().invoke(main, ["list", "--format", "xml"]).exit_code != 0
     arguments = ["list", "--output", str(tmp_path / "no" / "file"), *REPLAY]
-    assert open_door(main, arguments, program="python -m hardware") == 4
+    assert run_command_line(main, arguments, program="python -m hardware") == 4
     assert capsys.readouterr().err.startswith("error: can't write")

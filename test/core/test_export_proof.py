@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fake_exports import INPUTS, Runs
 
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.evidence.record import Stage
 from hardware.export import Exported, verify_export
 from hardware.export.routes import export_failure, opened
@@ -27,7 +27,7 @@ def doubled(inputs: Any) -> Any:
 def proof(**facts: Any) -> Proof:
     """Of a model that doubles its input and decodes token 2 four times."""
     known = {
-        "subject": ModelSubject(model=None, task="none", identity="0"),
+        "subject": ModelInput(model=None, task="none", identity="0"),
         "example": INPUTS,
         "outputs": doubled(INPUTS)[1],
         "other": doubled(OTHER),
@@ -87,7 +87,7 @@ def test_an_export_that_is_right_in_part_is_refused_with_the_part_that_is_wrong(
 
 def test_masked_outputs_of_an_export_are_not_compared(tmp_path: Path) -> None:
     made = Exported(folder=tmp_path, method="way")
-    subject = ModelSubject(model=None, task="none", identity="0", masked_by={"out": "attention_mask"})
+    subject = ModelInput(model=None, task="none", identity="0", masked_by={"out": "attention_mask"})
     example = {"x": INPUTS["x"], "attention_mask": np.array([[1] * 16, [1] * 9 + [0] * 7])}
 
     class Padded(Runs):
@@ -140,7 +140,7 @@ def torch_gives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], An
 
 
 def test_other_inputs_have_another_batch_and_length_no_padding_and_other_values(torch_gives: Any) -> None:
-    subject = ModelSubject(model=None, task="none", identity="0")
+    subject = ModelInput(model=None, task="none", identity="0")
     mask = np.array([[1] * 6, [1] * 4 + [0] * 2])
     image = np.linspace(0, 1, 24, dtype=np.float32).reshape(2, 3, 4)
     text = {"input_ids": np.arange(12).reshape(2, 6), "attention_mask": mask, "pixel_values": image}

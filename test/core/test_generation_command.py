@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.errors import UsageError
 from run_test_generation import main
 
@@ -31,7 +31,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def door(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    code = open_door(main, [str(word) for word in words], program="run_test_generation.py")
+    code = run_command_line(main, [str(word) for word in words], program="run_test_generation.py")
     said = capsys.readouterr()
     return code, said.out, said.err
 

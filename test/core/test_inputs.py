@@ -12,7 +12,7 @@ from suite_inputs import drawn_differently, make_inputs_of, suite_of, with_input
 
 from generators.models.catalog import TaskEntry, task_entries
 from generators.models.inputs import OTHER_DRAWS, covered_by, make_inputs, other_draws, padding_mask
-from generators.recipes.input_layouts import chosen_layout, place_tokens, sound_layouts
+from generators.recipes.input_layouts import chosen_layout, placeholder_tokens, sound_layouts
 from generators.recipes.input_specs import _count_in_the_mask
 from generators.recipes.measurements import masked_outputs
 from generators.recipes.modality_inputs import modality_spec, scene_spec
@@ -141,10 +141,13 @@ def test_a_text_with_an_image_has_placeholders_and_a_mask_for_what_it_attends_to
     assert arrays["flattened_patches"][0, :, :2].tolist() == [[1, 1], [1, 2], [2, 1], [2, 2]]
     assert arrays["pixel_attention_mask"].dtype == bool
     config = configured(image_token_id=60, video_token_index=61)
-    assert place_tokens(config, ("input_ids", "pixel_values")) == {"image": 60}
-    assert place_tokens(config, ("input_ids", "pixel_values", "pixel_values_videos")) == {"image": 60, "video": 61}
-    assert place_tokens(config, ("pixel_values",)) == {}
-    assert place_tokens(configured(image_token_id=None), ("input_ids", "pixel_values")) == {}
+    assert placeholder_tokens(config, ("input_ids", "pixel_values")) == {"image": 60}
+    assert placeholder_tokens(config, ("input_ids", "pixel_values", "pixel_values_videos")) == {
+        "image": 60,
+        "video": 61,
+    }
+    assert placeholder_tokens(config, ("pixel_values",)) == {}
+    assert placeholder_tokens(configured(image_token_id=None), ("input_ids", "pixel_values")) == {}
 
 
 def test_numbers_of_each_kind_lie_in_their_range() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from generators.compatibility.memory_fit import (
+    AvailableMemory,
     MemoryAnatomy,
     MemoryEstimate,
     MemoryRequest,
-    Room,
     changes,
     fit,
     parse_size,
@@ -31,8 +31,8 @@ def estimate(weights: int, *, activations: int = 0, cache: int = 0, **asked) -> 
     )
 
 
-def room(size: int) -> Room:
-    return Room(name="a device", available=size)
+def room(size: int) -> AvailableMemory:
+    return AvailableMemory(name="a device", available=size)
 
 
 def test_sizes_are_read_as_people_write_them():
@@ -48,7 +48,9 @@ def test_a_model_that_fits_needs_no_change_and_may_be_tight():
     roomy, tight = (fit(estimate(10 * GB), [], ANATOMY, room(size * GB)) for size in (20, 10))
     assert (roomy.fits, roomy.is_tight, roomy.change, roomy.missing) == (True, False, None, 0)
     assert (tight.fits, tight.is_tight) == (True, True)
-    unknown = fit(estimate(GB), [], ANATOMY, Room(name="openvino", available=None, why_unknown="no driver"))
+    unknown = fit(
+        estimate(GB), [], ANATOMY, AvailableMemory(name="openvino", available=None, why_unknown="no driver")
+    )
     assert unknown.fits is None
     assert "unknown" in unknown.text
     assert "no driver" in unknown.text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hardware.backends._openvino_model import class_name, open_model
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Stage
 from hardware.export import Exported, optimum_exporter
@@ -32,8 +32,8 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Any:
     return core
 
 
-def subject(model: Any = None, **facts: Any) -> ModelSubject:
-    return ModelSubject(**{"model": model, "task": "none", "identity": "0", **facts})
+def subject(model: Any = None, **facts: Any) -> ModelInput:
+    return ModelInput(**{"model": model, "task": "none", "identity": "0", **facts})
 
 
 @pytest.mark.usefixtures("core")

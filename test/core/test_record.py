@@ -24,7 +24,7 @@ from hardware.evidence.record import (
     PlannedCell,
     RunLine,
     Stage,
-    Subject,
+    WeightsKind,
     from_dict,
     to_dict,
 )
@@ -90,7 +90,7 @@ def test_the_schema_refuses_what_the_product_never_writes() -> None:
 
 
 def test_the_schema_and_the_code_list_the_same_values_and_fields() -> None:
-    for name, enum in (("outcome", Outcome), ("stage", Stage), ("subject", Subject)):
+    for name, enum in (("outcome", Outcome), ("stage", Stage), ("subject", WeightsKind)):
         assert SCHEMA["$defs"][name]["enum"] == [str(member) for member in enum]
     for name, cls in (("run", RunLine), ("check", CheckLine), ("end", EndLine), ("planned_cell", PlannedCell)):
         assert set(SCHEMA["$defs"][name]["properties"]) == {field.name for field in dataclasses.fields(cls)}

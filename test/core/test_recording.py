@@ -8,7 +8,7 @@ import pytest
 from recorded_machines import changed, computer
 
 from hardware.__main__ import main
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.errors import BrokenInput
 from hardware.inventory.system.main_memory import cgroup_memory
 from hardware.machine import LiveMachine
@@ -56,7 +56,7 @@ def test_a_folder_without_a_recording_is_an_error(tmp_path, capsys):
         with pytest.raises(BrokenInput):
             ReplayedMachine(tmp_path)
         for command in ("list", "doctor"):
-            assert open_door(main, [command, "--replay", str(tmp_path)], program="python -m hardware") == 4
+            assert run_command_line(main, [command, "--replay", str(tmp_path)], program="python -m hardware") == 4
             assert index is not None or "holds no recording" in capsys.readouterr().err
 
 
@@ -84,10 +84,10 @@ def test_a_recording_overwrites_nothing_else(tmp_path, capsys):
     (tmp_path / "folder" / "letter.txt").write_text("x")
     for name in ("file", "folder"):
         arguments = ["doctor", "--no-check", "--record", str(tmp_path / name)]
-        assert open_door(main, arguments, program="hardware") == 4
+        assert run_command_line(main, arguments, program="hardware") == 4
         assert "something else" in capsys.readouterr().err
     both = ["doctor", "--record", str(tmp_path / "new"), "--replay", str(computer("vm-virtio").folder)]
-    assert open_door(main, both, program="hardware") == 4
+    assert run_command_line(main, both, program="hardware") == 4
 
 
 def test_a_program_that_is_not_installed_is_a_reason():

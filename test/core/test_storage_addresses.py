@@ -8,7 +8,7 @@ import pytest
 from front_doors import reporter
 
 import run_test_generation
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.errors import UsageError
 from hardware.evidence.address import is_address, parse_address
 
@@ -42,7 +42,7 @@ def test_only_what_names_a_bucket_is_an_address(tmp_path: Path) -> None:
 
 def test_a_run_does_not_write_there_and_says_what_does(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--model", "bert", "--device", "cpu", "--run", "--evidence", "s3://bucket/prefix"]
-    assert open_door(run_test_generation.main, words, program="x") == 4
+    assert run_command_line(run_test_generation.main, words, program="x") == 4
     shown = capsys.readouterr().err
     assert "a run can't write to s3://bucket/prefix" in shown
     assert "--publish s3://bucket/prefix" in shown

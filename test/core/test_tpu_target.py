@@ -10,7 +10,7 @@ import pytest
 from generators.compatibility.grade import level_rules
 from generators.compatibility.selection import StepResult, select
 from hardware.backends._xla_model import _leaves_device, _placed
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.backends.tpu import TPUBackend, missing_tpu
 from hardware.machine import LiveMachine
@@ -72,7 +72,7 @@ def test_the_host_computes_only_if_it_is_named() -> None:
     assert not TPUBackend.is_shared(tpu), "a TPU belongs to one process"
     (said,) = level_rules().limiting({"stands_in": "XLA on the host's CPU, not a TPU"})
     assert "XLA on the host's CPU, not a TPU" in said
-    subject = ModelSubject(model=None, task="other", identity="none")
+    subject = ModelInput(model=None, task="other", identity="none")
     refused = pytest.raises(Unsupported, match="tpu:xla-cpu doesn't compute in float16")
     with get_backend("tpu:xla-cpu") as backend, refused as caught:
         backend.load(subject, {}, "float16")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hardware.backends import _native_webgpu
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.backends.factory import backend_class, get_backend
 from hardware.errors import BackendUnavailable
 from hardware.evidence.record import Outcome, Stage
@@ -149,7 +149,7 @@ def test_a_runtime_that_starts_says_why_it_has_no_device(monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("environment")
 def test_evidence_names_the_adapter_and_what_was_only_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    webgpu, subject = backend("webgpu"), ModelSubject(model=None, task="other", identity="x")
+    webgpu, subject = backend("webgpu"), ModelInput(model=None, task="other", identity="x")
     assert (webgpu.device, webgpu.is_software) == ("nvidia ampere", False)
     assert "stands_in" not in webgpu.facts()
     with pytest.raises(Unsupported, match="the adapter has no shader-f16") as caught:

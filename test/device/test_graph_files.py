@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 from generators.models.given_recipe import draw_inputs
 from generators.recipes.graph_file import derive_graph
-from hardware.backends.base import FileSubject
+from hardware.backends.base import FileInput
 from hardware.backends.factory import get_backend
 from hardware.cell import model_of_weights
 from hardware.evidence.record import Outcome
@@ -173,10 +173,8 @@ def test_a_runtime_that_computes_another_graph_is_detected(
         plain = backend.load_file
         for how, loaded in files.items():
 
-            def other(
-                self: object, _: FileSubject, *how: object, plain: Any = plain, loaded: Path = loaded
-            ) -> object:
-                return plain(self, FileSubject(file=loaded), *how)
+            def other(self: object, _: FileInput, *how: object, plain: Any = plain, loaded: Path = loaded) -> object:
+                return plain(self, FileInput(file=loaded), *how)
 
             monkeypatch.setattr(backend, "load_file", other)
             cell = cell_of(net, device)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from command_line import CommandLine, Ran
 
-from hardware.backends.base import ModelSubject
+from hardware.backends.base import ModelInput
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
 from hardware.testing.seeded_weights import fill
@@ -136,7 +136,7 @@ def test_the_proof_sees_every_graph_of_a_split_model() -> None:
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0))
     tokens = np.arange(2, 18).reshape(2, 8)
     inputs = {"input_ids": tokens, "attention_mask": np.ones_like(tokens), "decoder_input_ids": tokens}
-    subject = ModelSubject(
+    subject = ModelInput(
         model=fill(model, gain=0.5), task="text2text-generation", identity="split", generates="seq2seq"
     )
     with get_backend("openvino") as backend:
@@ -154,7 +154,7 @@ def test_int8_weights_are_in_the_graphs_and_products_in_float32() -> None:
     model = fill(transformers.BertForMaskedLM(transformers.BertConfig(**sizes, vocab_size=64)), gain=0.5)
     tokens = np.arange(2, 18).reshape(2, 8)
     inputs = {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
-    subject = ModelSubject(model=model, task="fill-mask", identity="int8")
+    subject = ModelInput(model=model, task="fill-mask", identity="int8")
     with get_backend("openvino") as backend:
         runs = {name: backend.load(subject, inputs, name) for name in ("float32", "int8")}
         outputs = {name: runnable(**inputs)["logits"] for name, runnable in runs.items()}

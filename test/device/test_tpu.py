@@ -16,7 +16,7 @@ import torch
 from command_line import REPOSITORY, CommandLine, Ran
 from small_network import INPUTS, error_of, small_network, wanted
 
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.backends.tpu import TPUBackend
 from hardware.evidence.record import Outcome
@@ -64,7 +64,7 @@ def test_a_decoder_decodes_there(command_line: CommandLine, tmp_path: Path) -> N
     assert set(outcomes.values()) == {Outcome.PASSED}
 
 
-def small(**how: Any) -> ModelSubject:
+def small(**how: Any) -> ModelInput:
     return small_network(activation="gelu", **how)
 
 

@@ -21,17 +21,17 @@ from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.errors import BrokenInput
-from hardware.evidence import kept_evidence
 from hardware.evidence import parquet as reading_parquet
+from hardware.evidence import shipped_evidence
 from hardware.evidence.compacted import compact
-from hardware.evidence.kept_evidence import read_kept
 from hardware.evidence.latest import read_latest
+from hardware.evidence.shipped_evidence import read_shipped
 from hardware.evidence.store import read_folder
 from hardware.plain_text import json_text
 from hwcompat.plugins.stress.stress_page import stress_html
 from hwcompat.plugins.stress.stress_report import load_stress, stress_markdown
 from reports.baseline import compare, read_baseline
-from reports.coverage.coverage_facts import Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
+from reports.coverage.coverage_facts import Coverage, CoverageStatus, Excluded, Result, TargetCoverage, TypeFacts
 from reports.coverage.coverage_report import CoverageReport, coverage_json, read_report
 from reports.coverage.coverage_view import coverage_markdown, coverage_text
 from reports.formats import report_text
@@ -180,8 +180,14 @@ def a_coverage_report() -> CoverageReport:
         ),
     )
     results = (
-        Result(model_type="bert", task="fill-mask", standing=Standing.FAILED, level="unsupported", reason="it broke"),
-        Result(model_type="rag", task=None, standing=Standing.EXCLUDED),
+        Result(
+            model_type="bert",
+            task="fill-mask",
+            standing=CoverageStatus.FAILED,
+            level="unsupported",
+            reason="it broke",
+        ),
+        Result(model_type="rag", task=None, standing=CoverageStatus.EXCLUDED),
     )
     target = TargetCoverage(
         target="cpu", results=results, checks={"builds": {"passed": 1}}, devices=("a processor",), machines=("desk",)
@@ -218,20 +224,20 @@ def test_packed_evidence_is_unpacked_as_far_as_it_may_be(fuzz: Any, place: Path,
         )
         packed = gzip.compress(data, 1)
         path.write_bytes(hostile.bytes(packed) if hostile.random() < 0.5 else packed)
-        found = refused_or(read_kept, path)
+        found = refused_or(read_shipped, path)
         if found is not None:
             read.append(found)
     assert read
 
 
 def test_a_gzip_bomb_is_left_where_it_grows_too_large(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_evidence, "_LARGEST", 20 << 20)
+    monkeypatch.setattr(shipped_evidence, "_LARGEST", 20 << 20)
     path = place / "cpu.jsonl.gz"
     line = json.dumps(files()[1][1][0]).encode() + b"\n"
     for bomb in (b" " * 100_000_000, line * 100_000):
         path.write_bytes(gzip.compress(bomb, 1))
         assert path.stat().st_size < 5_000_000
-        assert limited(read_kept, path, memory=200 << 20) is None
+        assert limited(read_shipped, path, memory=200 << 20) is None
 
 
 def parquet(path: Path, select: str) -> None:
@@ -293,7 +299,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "matrix": read_matrix,
     "stress": load_stress,
     "coverage": read_report,
-    "packed": read_kept,
+    "packed": read_shipped,
 }
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import click
 from readers import check_terminal
 
-from hardware.command_line import INTERNAL, open_door
+from hardware.command_line import INTERNAL, run_command_line
 from hardware.errors import HwCompatError
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def check_error(error: HwCompatError) -> None:
     """An error is one line on the terminal, whatever of the input stands in it."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
-        code = open_door(_raising(error), [], program="fuzz")
+        code = run_command_line(_raising(error), [], program="fuzz")
     assert code in CODES, f"exit code {code}: {error}"
     check_said(said.getvalue())
 
@@ -123,7 +123,7 @@ def door(command: click.Command, arguments: Sequence[str]) -> tuple[int, str, st
     """Exit code, standard output and standard error of a command line, in this process. Both are checked."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = open_door(command, list(arguments), program="fuzz")
+        code = run_command_line(command, list(arguments), program="fuzz")
     assert code != INTERNAL, err.getvalue()
     assert code in CODES, f"exit code {code}: {err.getvalue()}"
     check_said(err.getvalue())

@@ -23,7 +23,7 @@ from generators.models.recipe import Recipe
 from generators.recipes import on_demand
 from generators.recipes.build_model import build
 from hardware import known_answer
-from hardware.backends.base import BaseBackend, ModelSubject, Runnable
+from hardware.backends.base import BaseBackend, ModelInput, Runnable
 from hardware.backends.factory import get_backend
 from hardware.compare import compare, compare_gradients
 from hardware.evidence.store import read_folder
@@ -73,7 +73,7 @@ def on_device(backend: BaseBackend, recipe: Recipe, precision: str = "float32") 
     if precision not in backend.PRECISIONS:
         pytest.skip(f"{backend.target} doesn't compute in {precision}")
     model, inputs = filled(recipe), dict(make_inputs(recipe.inputs, 0))
-    subject = ModelSubject(
+    subject = ModelInput(
         model=model,
         task=recipe.task,
         identity=reference.identity_of(model),

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from hardware.backends.base import ModelSubject
+from hardware.backends.base import ModelInput
 
 INPUTS = {"values": np.random.default_rng(0).normal(size=(2, 12)).astype(np.float32)}
 
 
 def small_network(
     name: str = "small", *, activation: str = "tanh", special: Callable[[Any], Any] | None = None
-) -> ModelSubject:
+) -> ModelInput:
     """The network with an activation of torch, and `special` after it."""
     import torch
 
@@ -30,10 +30,10 @@ def small_network(
             return {"output": self.second(special(hidden) if special else hidden)}
 
     torch.manual_seed(0)
-    return ModelSubject(model=Network().eval(), task="other", identity=f"{name} {bool(special)}")
+    return ModelInput(model=Network().eval(), task="other", identity=f"{name} {bool(special)}")
 
 
-def wanted(subject: ModelSubject, inputs: dict[str, Any] = INPUTS) -> Any:
+def wanted(subject: ModelInput, inputs: dict[str, Any] = INPUTS) -> Any:
     """What torch computes of it here."""
     import torch
 

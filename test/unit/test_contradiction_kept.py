@@ -13,9 +13,9 @@ from generators.compatibility.verdict import Level
 from hardware.detection import detect
 from hardware.evidence.compacted import compact
 from hardware.evidence.damage import contradiction
-from hardware.evidence.kept_evidence import read_kept
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, Origin, RunLine
+from hardware.evidence.shipped_evidence import read_shipped
 
 RUN, OTHER = "20260102T000000Z-bbbbbb", "20260103T000000Z-cccccc"
 
@@ -38,7 +38,7 @@ def test_a_line_in_the_file_of_another_run_says_nothing_after_compaction(tmp_pat
 
 def test_nothing_that_is_kept_contradicts_itself():
     for place in kept_places():
-        lines = read_kept(place)
+        lines = read_shipped(place)
         runs = {line.run_id: line for line in lines if isinstance(line, RunLine)}
         weights = {(run.run_id, one.cell_id): [one.subject] for run in runs.values() for one in run.plan}
         wrong = [

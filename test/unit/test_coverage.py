@@ -12,7 +12,7 @@ from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, Outcome
 from hardware.evidence.store import read_folder
-from reports.coverage.coverage_facts import RAN, Coverage, CoverageCounts, Result, Standing, by_task, grouped
+from reports.coverage.coverage_facts import RAN, Coverage, CoverageCounts, CoverageStatus, Result, by_task, grouped
 from reports.coverage.coverage_results import NOBODY_TRIED, coverage_here
 
 CELLS = {"bert": BERT, "gpt2": GPT2, "t5": T5, "vit": VIT}
@@ -72,7 +72,7 @@ def test_a_failure_has_its_level_its_error_type_and_its_words(tmp_path):
     write_run(tmp_path, BERT, "builds", run_id="r2", error_message="flux capacitor")
     found = results_of(coverage_of(tmp_path))
     gpt2, bert = found["gpt2"], found["bert"]
-    assert (gpt2.standing, gpt2.level, gpt2.error_types) == (Standing.FAILED, "unsupported", ("out_of_memory",))
+    assert (gpt2.standing, gpt2.level, gpt2.error_types) == (CoverageStatus.FAILED, "unsupported", ("out_of_memory",))
     assert "CUDA out of memory" in gpt2.reason
     assert bert.error_types == ()
     assert "flux capacitor" in bert.reason
@@ -103,7 +103,7 @@ def test_one_required_check_without_a_decision_is_no_pass(tmp_path):
     write_run(tmp_path, BERT, "backward", outcome=Outcome.NOT_RUN, error_type="interrupted")
     write_run(tmp_path, GPT2, "backward", run_id="r2", outcome=Outcome.AMBIGUOUS, error_message="asserts nothing")
     found = results_of(coverage_of(tmp_path))
-    assert found["bert"].standing is found["gpt2"].standing is Standing.UNDECIDED
+    assert found["bert"].standing is found["gpt2"].standing is CoverageStatus.UNDECIDED
     assert "backward" in found["bert"].reason
 
 
@@ -123,8 +123,8 @@ def test_a_recipe_beats_a_refusal_and_so_does_evidence(tmp_path, monkeypatch):
         write_run(tmp_path, cell, run_id=f"r{number}")
     coverage = coverage_of(tmp_path)
     assert coverage.excluded == ()
-    assert results_of(coverage)["bert"].standing is Standing.NOT_RUN
-    assert results_of(coverage)["albert"].standing is Standing.PASSED
+    assert results_of(coverage)["bert"].standing is CoverageStatus.NOT_RUN
+    assert results_of(coverage)["albert"].standing is CoverageStatus.PASSED
 
 
 def test_groups_tasks_and_checks_are_counted(tmp_path):
@@ -135,23 +135,23 @@ def test_groups_tasks_and_checks_are_counted(tmp_path):
     coverage = coverage_of(tmp_path, "cpu", "simulated")
     cpu, simulated = coverage.targets
     encoders = grouped(coverage, cpu, "architecture")["encoder-only"]
-    assert (encoders[Standing.PASSED], encoders.types) == (1, 4)
-    assert grouped(coverage, cpu, "family")["embedding"][Standing.PASSED] == 1
+    assert (encoders[CoverageStatus.PASSED], encoders.types) == (1, 4)
+    assert grouped(coverage, cpu, "family")["embedding"][CoverageStatus.PASSED] == 1
     assert list(grouped(coverage, cpu, "trait")) == ["no trait"]
     for view in ("architecture", "family", "task"):
         assert sum(counts.types for counts in grouped(coverage, cpu, view).values()) == 7
-    assert grouped(coverage, cpu, "task")["fill-mask"][Standing.PASSED] == 1
+    assert grouped(coverage, cpu, "task")["fill-mask"][CoverageStatus.PASSED] == 1
     counted = by_task(coverage, cpu)
     answers = counted["question-answering"]
-    assert (answers.types, answers[Standing.PASSED], answers[Standing.FAILED]) == (5, 1, 1)
-    assert counted["fill-mask"][Standing.PASSED] == 1
+    assert (answers.types, answers[CoverageStatus.PASSED], answers[CoverageStatus.FAILED]) == (5, 1, 1)
+    assert counted["fill-mask"][CoverageStatus.PASSED] == 1
     assert not any(counted["token-classification"][standing] for standing in RAN)
     assert list(cpu.checks)[:2] == ["builds", "matches_reference"]
     assert cpu.checks["builds"] == {"passed": 2, "not_run": 2}
     assert cpu.checks["cache_matches"] == {"crashed": 1, "not_run": 1}
     assert (cpu.devices, cpu.machines) == (("a device",), ("a-machine",))
-    assert CoverageCounts.of(cpu.results)[Standing.PASSED] == 1
-    assert CoverageCounts.of(simulated.results)[Standing.PASSED] == 0
+    assert CoverageCounts.of(cpu.results)[CoverageStatus.PASSED] == 1
+    assert CoverageCounts.of(simulated.results)[CoverageStatus.PASSED] == 0
     assert simulated.checks["builds"] == {"not_run": 4}
     with pytest.raises(UsageError, match="cuda"):
         coverage_of(tmp_path, "cdua")

@@ -11,7 +11,7 @@ import pytest
 from coverage_evidence import BERT, GPT2, VIT, refusal, seven_types, write_run
 
 from generators.models.recipe_store import Obstacle
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from reports.coverage.coverage_report import SCHEMA
 from reports.saved_reports import schema_of
 from run_test_generation import main
@@ -40,7 +40,7 @@ def ask(capsys):
 
     def run(*arguments: str) -> tuple[int, str, str]:
         given = ["--coverage-report", "--evidence", "evidence", "--report-dir", "reports", *arguments]
-        code = open_door(main, given, program="x")
+        code = run_command_line(main, given, program="x")
         return code, *capsys.readouterr()
 
     return run
@@ -141,7 +141,7 @@ def test_exit_codes(evidence, ask, tmp_path, capsys):
         assert err.startswith("error: ")
         assert "Traceback" not in err
     for words in ("--previous a.json", "--fail-under 5", "--targets cpu"):
-        assert open_door(main, ["--model", "bert", *words.split()], program="x") == 4
+        assert run_command_line(main, ["--model", "bert", *words.split()], program="x") == 4
         assert "--coverage-report" in capsys.readouterr().err
 
 

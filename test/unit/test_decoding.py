@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 from transformers.utils import ModelOutput
 
 from generators.models.inputs import make_inputs
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.compare import compare
 from hardware.export import decoding_graphs
 from hardware.export.decoding_graphs import decode, tensors_in, without_torch_modules
@@ -201,11 +201,11 @@ def test_positions_that_a_model_computes_itself_are_computed_beside_the_graph() 
 # Graphs as ONNX files
 
 
-def decoder(model_type: str = "gpt2") -> tuple[ModelSubject, dict[str, Any]]:
+def decoder(model_type: str = "gpt2") -> tuple[ModelInput, dict[str, Any]]:
     model, _, recipe = tiny(model_type)
     facts = {"task": recipe.task, "generates": recipe.generate, "masked_by": recipe.masked_by}
     inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
-    return ModelSubject(model=model, identity=model_type, **facts), inputs
+    return ModelInput(model=model, identity=model_type, **facts), inputs
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from evidence_lines import check_line, planned_cell, run_line, write_lines
 
 from benchmarks.evidence_table import gathered, keep
 from benchmarks.openvino_table import page
-from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome, Stage
+from hardware.evidence.shipped_evidence import last_checks
 from hardware.target import Target
 
 BERT, ON_CPU = "bert/fill-mask/openvino/float32", "bert/fill-mask/cpu/float32"

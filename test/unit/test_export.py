@@ -12,7 +12,7 @@ import pytest
 import torch
 from fake_exports import INPUTS, Runs
 
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.evidence.record import Stage
 from hardware.export import (
     Exported,
@@ -30,8 +30,8 @@ class Doubled(torch.nn.Module):
         return {"out": 2 * x}
 
 
-def subject(**facts: Any) -> ModelSubject:
-    return ModelSubject(**{"model": Doubled(), "task": "none", "identity": "0", **facts})
+def subject(**facts: Any) -> ModelInput:
+    return ModelInput(**{"model": Doubled(), "task": "none", "identity": "0", **facts})
 
 
 def raising(text: str) -> Callable[..., Any]:

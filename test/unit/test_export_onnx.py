@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.evidence.record import Stage
 from hardware.export import export_onnx
 from hardware.export.convert_model import computed_beforehand
@@ -56,7 +56,7 @@ class Positions(torch.nn.Module):
 
 def exported(model: Any, values: Any = VALUES, name: str = "") -> tuple[Any, Any, Any]:
     """The export, its graph, and its output for the values."""
-    subject = ModelSubject(model=model.eval(), task="other", identity=name or type(model).__name__)
+    subject = ModelInput(model=model.eval(), task="other", identity=name or type(model).__name__)
     made = export_onnx(subject, values)
     (output,) = OnnxModel(made.folder / "model.onnx", subject)(values).values()
     return made, onnx.load(str(made.folder / "model.onnx")).graph, output

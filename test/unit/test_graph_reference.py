@@ -20,7 +20,7 @@ from generators.recipes.graph_file import derive_graph
 from generators.suites.render import render_given
 from hardware.backends._onnx import OnnxRunnable, missing_runtime
 from hardware.backends._onnx_probe import SIZE, overflows, write_overflow
-from hardware.backends.base import FileSubject, Unsupported
+from hardware.backends.base import FileInput, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.basic_detection import inventory_here
 from hardware.cell import GRAPH_TASK, Cell
@@ -242,7 +242,7 @@ def test_a_runtime_widens_a_float16_file_and_never_narrows_it(tmp_path: Path) ->
     file = half(tmp_path / "half.onnx", TensorProto.FLOAT16, TensorProto.FLOAT16)
     inputs = {"x": RNG.normal(size=(3, 16)).astype(np.float16)}
     for target in ("cpu", "openvino"):
-        runnable = get_backend(target).load_file(FileSubject(file=file), inputs, "float16")
+        runnable = get_backend(target).load_file(FileInput(file=file), inputs, "float16")
         assert runnable.execution().dtype in ("float16", "float32")
         assert np.abs(runnable(**inputs)["y"] - OnnxReference(file)(inputs)["y"]).max() < 0.02
         runnable.close()

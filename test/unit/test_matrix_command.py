@@ -13,7 +13,7 @@ from front_doors import reporter
 
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome
 from run_test_generation import main
@@ -27,7 +27,7 @@ def ask(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str]:
-        code = open_door(main, list(arguments), program="x")
+        code = run_command_line(main, list(arguments), program="x")
         shown = capsys.readouterr()
         return code, shown.out or shown.err
 

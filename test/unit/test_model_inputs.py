@@ -15,7 +15,13 @@ from generators.models.classifier import classify_type
 from generators.models.inputs import make_inputs, placeholders
 from generators.models.recipe_store import load_recipe
 from generators.recipes import derive
-from generators.recipes.input_layouts import chosen_layout, place_tokens, places, sound_layouts, with_sense_masks
+from generators.recipes.input_layouts import (
+    chosen_layout,
+    placeholder_positions,
+    placeholder_tokens,
+    sound_layouts,
+    with_sense_masks,
+)
 from generators.recipes.input_specs import input_specs
 from generators.recipes.measurements import ineffective_inputs, run
 from hardware.compare import scale_of
@@ -91,7 +97,7 @@ def drafts(*more: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("model", [Sighted(), Checking(), Embedding()], ids=lambda one: type(one).__name__)
 def test_an_image_has_as_many_placeholders_as_the_model_fills_and_none_is_padded(model: Any, side: str) -> None:
     specs = drafts("pixel_values")
-    specs["input_ids"]["places"] = places(model, {"image": 60}, specs, side)
+    specs["input_ids"]["places"] = placeholder_positions(model, {"image": 60}, specs, side)
     specs["attention_mask"] = {"kind": "mask", "side": side}
     specs["token_type_ids"] = {"kind": "places", "token": 60, "elsewhere": True}
     assert placeholders(specs) == 5
@@ -107,10 +113,13 @@ def test_an_image_has_as_many_placeholders_as_the_model_fills_and_none_is_padded
 
 def test_placeholders_follow_one_another_and_a_model_that_needs_none_has_none() -> None:
     specs = drafts("pixel_values", "pixel_values_videos")
-    assert places(Sighted(), place_tokens(Sighted.config, specs), specs, "left") == [[60, -10, -5], [61, -5, -3]]
-    assert places(Beside(), {"image": 60}, drafts("pixel_values"), "left") == []
+    assert placeholder_positions(Sighted(), placeholder_tokens(Sighted.config, specs), specs, "left") == [
+        [60, -10, -5],
+        [61, -5, -3],
+    ]
+    assert placeholder_positions(Beside(), {"image": 60}, drafts("pixel_values"), "left") == []
     with pytest.raises(ModelError, match="how many places") as refused:
-        places(Failing(), {"image": 60}, drafts("pixel_values"), "left")
+        placeholder_positions(Failing(), {"image": 60}, drafts("pixel_values"), "left")
     assert "no such tile" in refused.value.why
 
 
@@ -269,7 +278,7 @@ def test_a_sound_is_masked_where_its_row_is_padded_and_over_merged_frames() -> N
 
 def test_padding_that_no_gain_makes_detectable_is_left_away_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    plain, kept = derive.measured, {}  # measured once with and once without
+    plain, kept = derive.probe_recipe, {}  # measured once with and once without
 
     def noisy(*args: Any, pad_senses: bool) -> Any:
         asked.append(pad_senses)

@@ -24,7 +24,7 @@ from generators.mutants.orders import (
     write_orders,
 )
 from hardware.backends._torch import TorchBackend
-from hardware.backends.base import ModelSubject
+from hardware.backends.base import ModelInput
 from hardware.backends.factory import get_backend
 from hardware.testing.model_test import ModelTest
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def load(model: Any, recipe: Any, inputs: Mapping[str, Any]) -> Any:
-    subject = ModelSubject(model=copy.deepcopy(model), task=recipe.task, identity="x")
+    subject = ModelInput(model=copy.deepcopy(model), task=recipe.task, identity="x")
     return get_backend("cpu").load(subject, inputs, "float32")
 
 
@@ -94,7 +94,7 @@ def test_each_suite_is_broken_as_ordered_and_taken_to_cpu(monkeypatch: pytest.Mo
 def test_the_first_break_that_the_model_has_a_place_for_is_made() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
     inputs = {"input": np.ones((2, 4), dtype=np.float32)}
-    subject = ModelSubject(model=model, task="own", identity="x")
+    subject = ModelInput(model=model, task="own", identity="x")
     before = copy.deepcopy(model.state_dict())
     made = mutation_plugin.break_subject(subject, inputs, Order(mutants=("dropped_mask@0",)))
     assert made.mutant is None
@@ -111,7 +111,7 @@ def test_the_first_break_that_the_model_has_a_place_for_is_made() -> None:
 
 def test_a_break_that_a_model_of_an_unknown_shape_refuses_becomes_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4))
-    subject = ModelSubject(model=model, task="own", identity="x")
+    subject = ModelInput(model=model, task="own", identity="x")
 
     def fail(*_: Any) -> Any:
         raise RuntimeError("shape '[-1]' is invalid")

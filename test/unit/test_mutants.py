@@ -11,7 +11,7 @@ from tiny_models import broken, changed_parameters, run, tiny
 
 from generators.mutants.model_anatomy import SMALLEST_CHANGE, ModelAnatomy, change
 from generators.mutants.mutation_operators import OPERATORS, mutate
-from generators.recipes.attention_layers import attention_sites, scale_attention
+from generators.recipes.attention_layers import attention_layers, scale_attention
 from hardware.model.calls import to_tensors
 from hardware.model.greedy_decoding import greedy
 from hardware.target import Target
@@ -60,7 +60,7 @@ def test_transposed_head_exchanges_heads_and_features() -> None:
     model, inputs, _ = tiny("gpt2")
     mutant, site = broken(model, inputs, "transposed_head")
     ((name, (before, after)),) = changed_parameters(model, mutant).items()
-    heads = attention_sites(model)[0].heads
+    heads = attention_layers(model)[0].heads
     out = before.shape[1]
     assert name.endswith("c_proj.weight")
     assert site.startswith(name)
@@ -73,7 +73,7 @@ def test_shifted_rotation_is_the_rotation_of_the_next_position() -> None:
     model, inputs, _ = tiny("mixtral")
     mutant, _ = broken(model, inputs, "position_off_by_one")
     ((_, (before, after)),) = changed_parameters(model, mutant).items()
-    heads = attention_sites(model)[0].heads
+    heads = attention_layers(model)[0].heads
     states = torch.randn(1, 1, before.shape[1], generator=torch.Generator().manual_seed(0))
 
     def at(weight: torch.Tensor, position: int) -> torch.Tensor:
@@ -118,7 +118,7 @@ def test_where_query_and_key_have_other_shapes_key_and_value_are_exchanged() -> 
     model, inputs, _ = tiny("deepseek_v3")
     mutant, _ = broken(model, inputs, "swapped_query_key")
     ((name, (before, after)),) = changed_parameters(model, mutant).items()
-    site = next(site for site in attention_sites(model) if site.query.weight.split(".")[:3] == name.split(".")[:3])
+    site = next(site for site in attention_layers(model) if site.query.weight.split(".")[:3] == name.split(".")[:3])
     assert site.key is not None
     assert site.value is not None
     for (start, stop), (other, end) in zip(site.key.ranges, site.value.ranges, strict=True):
@@ -183,7 +183,7 @@ def test_a_weight_that_the_outputs_do_not_depend_on_is_no_site() -> None:
     """LLaVA reads its image before the last layer; the first attention among DETR's queries sees equal values."""
     for model_type, dead in (("llava", "vision_model.encoder.layers.1"), ("detr", "decoder.layers.0.self_attn")):
         model, inputs, recipe = tiny(model_type)
-        unheard = next(site for site in attention_sites(model) if dead in site.module)
+        unheard = next(site for site in attention_layers(model) if dead in site.module)
         assert unheard.module not in {site.module for site in ModelAnatomy(model, inputs).sites}
         mutant = copy.deepcopy(model)
         scale_attention(mutant, unheard, 2.0)

@@ -11,7 +11,7 @@ from front_doors import reporter
 from made_runs import BERT, GPT2, a_run, write
 
 import run_test_generation
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.evidence.store import read_folder
 
 PLACE, OTHER = "memory://lab/hwcompat", "memory://lab/other"
@@ -44,7 +44,7 @@ def test_what_was_published_is_read_from_there_by_each_command(tmp_path, capsys,
     assert {one["cell"] for one in json.loads(out)["verdicts"]} == {BERT, GPT2}
     assert "memory://lab/hwcompat: 4 object(s), 4 of them copied now" in err
     for job in ("--hardware-compatibility", "--coverage-report"):
-        open_door(run_test_generation.main, [job, "--evidence", PLACE, "--format", "json"], program="x")
+        run_command_line(run_test_generation.main, [job, "--evidence", PLACE, "--format", "json"], program="x")
         out, err = capsys.readouterr()
         assert "4 object(s)" in err
         assert "bert" in out

@@ -15,7 +15,7 @@ from benchmarks.operators.one_operator import apart, one_operator
 from generators.models.code_facts import ANY_LENGTH, NOT_TRACED
 from generators.models.recipe_store import load_recipe
 from generators.recipes.operator_calls import OperatorCall, call_recorder
-from generators.recipes.probe import left_out, run_whole
+from generators.recipes.probe import run_probe, skipped_checks
 from generators.recipes.probe_code import code_facts_of
 from generators.recipes.real_dims import real_calls
 from hardware.errors import ModelError
@@ -53,13 +53,13 @@ class Composed(torch.nn.Module):
 def test_whole_models_that_no_check_runs_are_named_with_all_else_that_is_left_out():
     inputs = {"x": np.ones((2, 3), dtype=np.float32)}
     model, found = Composed(), SimpleNamespace(inputs=inputs, unknown_masks=())
-    reached, used_cache = run_whole(model, found, "none")
+    reached, used_cache = run_probe(model, found, "none")
     assert (reached, used_cache) == ({"", "text"}, True)
-    assert left_out(model, found, reached, {}) == "codec.0, which no check runs"
-    assert not left_out(model, found, {*reached, "codec.0"}, {})
-    assert run_whole(model, found, "causal")[1]  # what fails is left to the suite
+    assert skipped_checks(model, found, reached, {}) == "codec.0, which no check runs"
+    assert not skipped_checks(model, found, {*reached, "codec.0"}, {})
+    assert run_probe(model, found, "causal")[1]  # what fails is left to the suite
     masks = SimpleNamespace(inputs=inputs, unknown_masks=("pixel_mask", "odd_mask"))
-    said = left_out(model, masks, {"text", "codec.0"}, {"left_out": "rotary positions"})
+    said = skipped_checks(model, masks, {"text", "codec.0"}, {"left_out": "rotary positions"})
     assert said == "rotary positions; padding by pixel_mask, odd_mask"
 
 

@@ -11,7 +11,7 @@ import pytest
 from evidence_lines import BERT, check_line, planned_cell, run_line, write_lines
 from whole_runs import write_run
 
-from generators.compatibility.imported import disagreements, second_opinions, with_opinions
+from generators.compatibility.imported import disagreements, reference_tests, with_reference_tests
 from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.matrix import current_matrix
 from generators.compatibility.verdict import Basis, Level, Verdict
@@ -133,24 +133,24 @@ def test_results_of_others_change_no_level_and_are_counted_in_the_reasons(tmp_pa
 
 def test_the_newest_line_of_each_test_counts(tmp_path, here):
     theirs(tmp_path, {"A::one": FAIL, "A::two": FAIL})
-    (opinion,) = second_opinions(theirs(tmp_path, {"A::one": PASS}, 3), here)
+    (opinion,) = reference_tests(theirs(tmp_path, {"A::one": PASS}, 3), here)
     assert {line.check_name: line.outcome for line in opinion.lines} == {"A::one": PASS, "A::two": FAIL}
 
 
 def test_results_with_other_versions_are_marked_and_left_out_if_there_are_newer_ones(tmp_path, here):
     ours(tmp_path)
     evidence = theirs(tmp_path, MIXED, torch="1.0")
-    (opinion,) = second_opinions(evidence, here)
+    (opinion,) = reference_tests(evidence, here)
     (moved,) = opinion.reason.parameters["moved"]
     assert moved.startswith("torch 1.0, now ")
     assert "with other versions: torch 1.0, now " in reason_text(opinion.reason)
     assert disagreements(judge(read_latest(evidence), here), [opinion]) == ()
-    (opinion,) = second_opinions(theirs(tmp_path, {"A::one": PASS}, 3), here)
+    (opinion,) = reference_tests(theirs(tmp_path, {"A::one": PASS}, 3), here)
     assert reason_text(opinion.reason) == "upstream's tests: 1 passed"
 
 
 def test_only_a_measured_high_can_be_disagreed_with(tmp_path, here):
-    opinions = second_opinions(theirs(tmp_path, MIXED), here)
+    opinions = reference_tests(theirs(tmp_path, MIXED), here)
     for level, basis, disagrees in (
         (Level.HIGH, Basis.MEASURED, True),
         (Level.HIGH, Basis.PREDICTED, False),
@@ -161,7 +161,7 @@ def test_only_a_measured_high_can_be_disagreed_with(tmp_path, here):
         elsewhere = replace(verdict, cell="bert/fill-mask/simulated/float32")
         cells = [found for _, found in disagreements([verdict, elsewhere], opinions)]
         assert cells == ([(BERT,)] if disagrees else []), (level, basis)
-        assert with_opinions([elsewhere], opinions) == (elsewhere,)
+        assert with_reference_tests([elsewhere], opinions) == (elsewhere,)
 
 
 # Reports
@@ -187,7 +187,7 @@ def test_reports_show_them_and_do_not_count_them(tmp_path):
     assert report.outcomes == {"passed": len(required_checks(Cell.parse(BERT)))}
     data = json.loads(report_text(report, "json"))
     jsonschema.validate(data, schema_of(SCHEMA))
-    (opinion,) = data["second_opinions"]
+    (opinion,) = data["reference_tests"]
     assert opinion["outcomes"] == {"passed": 1, "failed": 2, "skipped": 1, "not_run": 1}
     assert {one["test"] for one in opinion["failed"]} == {"A::<b>", "A::two"}
     assert all("A::" not in check["check_name"] for check in data["checks"])

@@ -15,7 +15,7 @@ import torch
 from optimized_modules import Text
 
 from hardware import known_answer
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.backends.factory import BackendFactory, built_in_targets, get_backend, get_optimizer
 from hardware.backends.simulated import FAULT_VARIABLE
 from hardware.errors import BackendUnavailable, UsageError
@@ -43,7 +43,7 @@ class Two(torch.nn.Module):
 
 
 def loaded(precision: str = "float32", target: str = "simulated") -> Any:
-    subject = ModelSubject(model=fill(Two()), task="none", identity="0")
+    subject = ModelInput(model=fill(Two()), task="none", identity="0")
     return get_backend(target).load(subject, INPUTS, precision)
 
 
@@ -61,7 +61,7 @@ def language_model(name: str) -> Any:
             vocab_size=32, n_embd=16, n_layer=1, n_head=2, n_positions=32, bos_token_id=1, eos_token_id=1
         )
         built = transformers.GPT2LMHeadModel(config)
-    subject = ModelSubject(model=fill(built.eval()), task="none", identity="0")
+    subject = ModelInput(model=fill(built.eval()), task="none", identity="0")
     return get_backend("simulated").load(subject, TOKENS, "float32")
 
 

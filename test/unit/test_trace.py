@@ -20,7 +20,7 @@ from hardware.backends._trace import (
     host_products,
     operator_trace,
 )
-from hardware.backends.base import Execution, ModelSubject, Runnable
+from hardware.backends.base import Execution, ModelInput, Runnable
 from hardware.backends.factory import get_backend
 from hardware.errors import BackendUnavailable
 from hardware.testing.measurement import Measurement, Outputs
@@ -49,7 +49,7 @@ class Linear(torch.nn.Module):
 def loaded(model: torch.nn.Module, kind: Any = None, **facts: Any) -> Runnable:
     """A model on the simulated device; as a `TorchRunnable`, which doesn't read that device's launch log."""
     backend = get_backend("simulated")
-    subject = replace(ModelSubject(model=model, task="none", identity="0"), **facts)
+    subject = replace(ModelInput(model=model, task="none", identity="0"), **facts)
     return kind(backend, subject, TWO, "float32") if kind else backend.load(subject, TWO, "float32")
 
 
@@ -239,7 +239,7 @@ def test_a_backend_whose_device_is_another_is_refused() -> None:
         def torch_device(self) -> torch.device:
             return torch.device("cpu")
 
-    subject = ModelSubject(model=Linear(), task="none", identity="0")
+    subject = ModelInput(model=Linear(), task="none", identity="0")
     with pytest.raises(BackendUnavailable, match="its device is cpu"):
         Elsewhere(get_backend("simulated").target).load(subject, TWO, "float32")
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import click
 
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.errors import BrokenInput, UsageError, echo
 from hardware.safe_read import reason_of
 
@@ -152,4 +152,4 @@ def _answers(judge: Callable[[Copy, Asked], Answer], order: Sequence[Asked]) -> 
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.code"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.mutants.code"))

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 
 from ... import product
 
@@ -126,4 +126,4 @@ def main(names: tuple[str, ...], out: Path | None, keep: Path | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.deceits"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.mutants.deceits"))

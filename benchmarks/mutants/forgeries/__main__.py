@@ -12,7 +12,7 @@ import click
 
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.detection import detect
 from hardware.evidence.latest import read_latest
 from reports.reason_text import texts
@@ -81,4 +81,4 @@ def _row(operator: str, victim: Victim, verdict: Verdict | None, status: str) ->
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.forgeries"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.mutants.forgeries"))

@@ -20,8 +20,8 @@ from hardware.plain_text import columns, folded, json_text, printable, size_text
 from .mesh.axes import COLLECTIVES, STAGES_ONLY, Split, why_not
 from .mesh.mesh_case import CHECKS, HEARD, MeshCase, MeshResult
 from .mesh.mesh_check import DEADLINE_S, check_mesh
+from .mesh.mesh_input import MeshInput, batch_of, mesh_input
 from .mesh.mesh_plan import DoesntFit, MeshPlan, plan_mesh
-from .mesh.mesh_subject import MeshSubject, batch_of, mesh_subject
 from .placement_device import Device, Figure, accelerators_of, processor_ranks
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def report_mesh(options: Options, text: str) -> int:
     inventory = inventory_here()
     devices = devices_for(options.devices, inventory, wanted)
     note("building the model without data to count its bytes: a few seconds")
-    subject = mesh_subject(options.models[0], options.precision)
+    subject = mesh_input(options.models[0], options.precision)
     plan, refused = _real_plan(subject, devices, wanted)
     split = wanted or (plan.mesh.split if plan else None)
     result, tiny = None, None
@@ -97,7 +97,7 @@ def devices_for(names: Sequence[str], inventory: HardwareInfo, wanted: Split | N
     return tuple(found)
 
 
-def _real_plan(subject: MeshSubject, devices: Sequence[Device], wanted: Split | None) -> tuple[MeshPlan | None, str]:
+def _real_plan(subject: MeshInput, devices: Sequence[Device], wanted: Split | None) -> tuple[MeshPlan | None, str]:
     """Return the plan at real size, or why there is none. Raises `MeshRefused` if the split itself is impossible."""
     if subject.real is None:
         if wanted is None:
@@ -109,7 +109,7 @@ def _real_plan(subject: MeshSubject, devices: Sequence[Device], wanted: Split | 
         return None, f"{refusal.what}: {refusal.why}"
 
 
-def run_check(subject: MeshSubject, plan: MeshPlan, deadline_s: float) -> MeshResult:
+def run_check(subject: MeshInput, plan: MeshPlan, deadline_s: float) -> MeshResult:
     """Check the tiny model split by its plan, with one process here per rank."""
     split = plan.mesh.split
     microbatches = _MICROBATCHES if split.pipeline > 1 else 1
@@ -127,7 +127,7 @@ def run_check(subject: MeshSubject, plan: MeshPlan, deadline_s: float) -> MeshRe
 
 def report_of(
     name: str,
-    subject: MeshSubject,
+    subject: MeshInput,
     plan: MeshPlan | None,
     refused: str,
     tiny: MeshPlan | None,

@@ -24,7 +24,7 @@ from hardware.cell import Cell
 from hardware.command_line import note
 from hardware.errors import ModelError, NothingMatched, UsageError, echo
 from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.record import CheckLine, Outcome, Subject
+from hardware.evidence.record import CheckLine, Outcome, WeightsKind
 from hardware.plain_text import json_text
 from hardware.target import Target
 from reports.reason_text import reason_text
@@ -201,7 +201,7 @@ def _seconds(
         line
         for line in lines
         if line.cell_id == cell.id
-        and line.subject == Subject.CHECKPOINT
+        and line.subject == WeightsKind.CHECKPOINT
         and line.outcome is Outcome.PASSED
         and line.latency_ms is not None
         and (here and line.accelerator == device.device_name)

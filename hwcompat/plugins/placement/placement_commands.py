@@ -68,10 +68,10 @@ def fit_command(
 
 def keep_rates_of(run: StressRun, inventory: HardwareInfo) -> int:
     """Keep what a stress run measured of real devices, for placement; return the number of devices."""
-    from .kept_rates import keep_rates
     from .placement_device import known_devices
+    from .saved_rates import save_rates
 
-    return len(keep_rates(run, known_devices(inventory)))
+    return len(save_rates(run, known_devices(inventory)))
 
 
 COMMANDS = (capabilities_command, fit_command)

@@ -19,7 +19,7 @@ from hardware.inventory_file import read_inventory
 from hwcompat.plugins.stress.limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
 from hwcompat.plugins.stress.stress_result import Figure as Figure
 
-from .kept_rates import measured
+from .saved_rates import measured_rate
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -222,7 +222,7 @@ def _kept_figures(
 ) -> tuple[Mapping[str, Figure], Figure]:
     if not here:
         return defaultdict(Figure), Figure()
-    return measured(name, model, torch=inventory.torch.version or "", driver=driver)
+    return measured_rate(name, model, torch=inventory.torch.version or "", driver=driver)
 
 
 def _table(accelerator: AcceleratorInfo, precision: str) -> Figure:

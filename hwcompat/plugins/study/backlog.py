@@ -17,8 +17,8 @@ from generators.compatibility.operators.operator_names import examples, nodes, o
 from generators.compatibility.operators.operator_table import onnx_types
 from generators.models.recipe import Recipe
 from hardware.cell import Cell
-from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.shipped_evidence import last_checks
 from hardware.target import Target
 
 MISSING, FAILING, OFFLOADED = "missing", "failing", "offloaded"

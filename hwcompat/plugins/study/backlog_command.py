@@ -14,8 +14,8 @@ from generators.options import Options
 from hardware.backends.factory import known_targets
 from hardware.command_line import note, terminal_width
 from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
-from hardware.evidence.kept_evidence import kept_file, read_kept
 from hardware.evidence.record import CheckLine
+from hardware.evidence.shipped_evidence import read_shipped, shipped_file
 from hardware.plain_text import folded, json_text, one_line
 from hardware.target import Target
 from reports.text import listed, markdown, markdown_table
@@ -73,8 +73,8 @@ def _checks(options: Options, target: Target) -> tuple[list[CheckLine], list[str
     """Return the lines of kept evidence and of the folder; if both have a cell, the later ones."""
     checks: list[CheckLine] = []
     sources = []
-    if (kept := kept_file(target)) is not None:
-        checks += [line for line in read_kept(kept) if isinstance(line, CheckLine)]
+    if (kept := shipped_file(target)) is not None:
+        checks += [line for line in read_shipped(kept) if isinstance(line, CheckLine)]
         sources.append(f"docs/evidence/{kept.name}")
     if (evidence := options.read_evidence()) is not None:
         checks += evidence.checks

@@ -23,7 +23,7 @@ from hardware.cell import Cell
 from hardware.command_line import INTERRUPTED, terminal_width
 from hardware.detection import HardwareInfo
 from hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
-from hardware.evidence.record import Origin, Outcome, RunLine, Subject
+from hardware.evidence.record import Origin, Outcome, RunLine, WeightsKind
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
 from hardware.plain_text import one_line
@@ -195,7 +195,7 @@ def write_run(
     suite = SuiteFile(
         path=run.path,
         cell=cell,
-        subject=Subject.TINY,
+        subject=WeightsKind.TINY,
         checks=tuple(test.name for test in run.tests),
         suite_hash=hashlib.sha256(run.path.read_bytes()).hexdigest()[:16],
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from hardware.backends._web import WebBackend
-from hardware.backends.base import Execution, ModelSubject
+from hardware.backends.base import Execution, ModelInput
 from hardware.backends.factory import get_backend
 from hardware.compare import is_meant
 from hardware.export.exported import ONNX
@@ -134,9 +134,9 @@ class CapturedTest(ModelTest):
         return ""
 
     @cached_property
-    def _subject(self) -> ModelSubject:
+    def _subject(self) -> ModelInput:
         captured.facts |= {"conditions": self._conditions(None), "subject": str(self.subject)}
-        return ModelSubject(
+        return ModelInput(
             model=self._changed(),
             task=self.cell.task,
             identity=self._identity,

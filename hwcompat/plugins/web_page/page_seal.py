@@ -33,7 +33,7 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text
 from hardware.evidence.record import SCHEMA_VERSION, PlannedCell, plain
 from hardware.evidence.store import Evidence
-from hardware.evidence.versions import sealed_versions
+from hardware.evidence.versions import recorded_versions
 from hardware.evidence.writer import now
 from hardware.export.exported import ONNX
 from hardware.export.onnx_export import output_name
@@ -199,7 +199,7 @@ def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command:
         "kind": "run",
         "schema_version": SCHEMA_VERSION,
         "command": command,
-        "versions": sealed_versions(cell, versions, planned.checks),
+        "versions": recorded_versions(cell, versions, planned.checks),
         "plan": [plain(dataclasses.asdict(planned))],
         "isolation": ISOLATION,
         "resumes": [],

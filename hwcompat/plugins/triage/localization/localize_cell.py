@@ -18,7 +18,7 @@ from generators.models.inputs import make_inputs
 from generators.models.recipe_store import load_recipe
 from generators.recipes.build_model import build
 from generators.recipes.on_demand import recipe_for
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.backends.factory import backend_class, built_in_targets, get_backend, resolve_target
 from hardware.cell import Cell
 from hardware.errors import BackendUnavailable, HwCompatError, NothingMatched, did_you_mean, echo
@@ -173,10 +173,10 @@ def built(recipe: Recipe) -> torch.nn.Module:
     return fill(model, gain=recipe.gain, zero_centered=recipe.zero_centered)
 
 
-def subject_of(recipe: Recipe) -> ModelSubject:
+def subject_of(recipe: Recipe) -> ModelInput:
     """Return the recipe's model as a backend loads it."""
     model = built(recipe)
-    return ModelSubject(
+    return ModelInput(
         model=model,
         task=recipe.task,
         identity=reference.identity_of(model),
@@ -185,7 +185,7 @@ def subject_of(recipe: Recipe) -> ModelSubject:
     )
 
 
-def _openvino_runs(subject: ModelSubject, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
+def _openvino_runs(subject: ModelInput, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
     """Return the runs of the forward pass as OpenVINO's own converter traces it: it keeps the names of modules, and
     has one graph. A conversion that gives other numbers than torch is localized as well."""
     from hardware.backends._openvino_model import OPENVINO_OPTIONS, open_model
@@ -207,7 +207,7 @@ def _openvino_runs(subject: ModelSubject, inputs: Mapping[str, Any], backend: An
     return OpenVINORuns(made.folder / FORWARD, with_positions(subject, inputs), backend.device, options)
 
 
-def _onnx_runs(subject: ModelSubject, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
+def _onnx_runs(subject: ModelInput, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
     from hardware.export.exported import ONNX
     from hardware.export.onnx_export import export_onnx, with_positions
 

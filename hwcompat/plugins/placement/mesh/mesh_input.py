@@ -1,6 +1,6 @@
 """Facts of a model for a mesh: its tiny model, large enough to be split by four, and figures of the real one.
 
-A child process builds both for `mesh_subject`.
+A child process builds both for `mesh_input`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BATCH = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeshSubject:
+class MeshInput:
     """A model type for a mesh: the tiny model with its figures and inputs, which the check runs, and the figures of
     the real one. `real` is None without them, `no_real` says why. `whose` names the source of the configuration."""
 
@@ -71,7 +71,7 @@ def batch_of(split: Split, microbatches: int) -> int:
     return step * -(-_BATCH // step)
 
 
-def mesh_subject(name: str, precision: str = "float32") -> MeshSubject:
+def mesh_input(name: str, precision: str = "float32") -> MeshInput:
     """Return the facts of a type or a checkpoint folder; takes seconds, in a child. Raises `ModelError`."""
     if not Path(name).is_dir():
         recipe_for(name)  # a missing one is derived and kept, or refused with its reason
@@ -82,7 +82,7 @@ def mesh_subject(name: str, precision: str = "float32") -> MeshSubject:
     except NoAnswer as error:
         raise ModelError("nothing is known of the model", why=str(error)) from error
     real = found.pop("real")
-    return MeshSubject(
+    return MeshInput(
         tiny=MeshModel(**found.pop("tiny")),
         tiny_figures=ModelFigures.from_dict(found.pop("tiny_figures")),
         real=ModelFigures.from_dict(real) if real else None,
@@ -120,7 +120,7 @@ def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _subject_fields(name: str, precision: str) -> dict[str, Any]:
-    """Build the fields of `MeshSubject` for one model type or folder. Raises whatever building one raises."""
+    """Build the fields of `MeshInput` for one model type or folder. Raises whatever building one raises."""
     folder = Path(name) if Path(name).is_dir() else None
     model_type = str(read_checkpoint(folder).config["model_type"]) if folder else name
     recipe = load_recipe(model_type)

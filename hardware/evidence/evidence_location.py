@@ -12,7 +12,7 @@ from ..errors import UsageError
 from .address import Address, is_address, local_folder, parse_address
 
 
-class EvidencePlace(click.ParamType[Path | Address]):
+class EvidenceLocation(click.ParamType[Path | Address]):
     """Parse a folder to `Path`, and `s3://bucket/prefix` to `Address`: a path would lose a slash."""
 
     name = "place"
@@ -32,7 +32,7 @@ class EvidencePlace(click.ParamType[Path | Address]):
         return found
 
 
-def copied_home(address: Address) -> Path:
+def fetch_remote(address: Address) -> Path:
     """Return the folder with an up-to-date copy of an address, after a note about what was copied."""
     from .bucket import mirror
 
@@ -42,12 +42,12 @@ def copied_home(address: Address) -> Path:
     return address.copy
 
 
-def split_place(place: Path | Address) -> tuple[Path, Address | None]:
+def split_location(place: Path | Address) -> tuple[Path, Address | None]:
     """Return the folder to read, and the address that it is a copy of, if any."""
     return (place.copy, place) if isinstance(place, Address) else (place, None)
 
 
-def no_writing_there(address: Address, own: str) -> UsageError:
+def read_only_location(address: Address, own: str) -> UsageError:
     """Return the error for a run that would write to object storage, with the two commands to use instead."""
     return UsageError(
         f"a run can't write to {address}",

@@ -23,7 +23,7 @@ _COPY = "copy"
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptRates:
+class SavedRates:
     """Sustained rates of one device: TFLOPS by precision, 10^9 bytes a second; `date` is that of the run."""
 
     target: str
@@ -35,7 +35,7 @@ class KeptRates:
     bandwidth_gbps: float | None = None
 
 
-def keep_rates(run: StressRun, devices: Mapping[str, tuple[str, str]]) -> tuple[Path, ...]:
+def save_rates(run: StressRun, devices: Mapping[str, tuple[str, str]]) -> tuple[Path, ...]:
     """Keep what was measured of real devices; return the files. `devices` are model and driver version by target
     (`cuda:0`) as in the inventory; other devices aren't kept."""
     written = []
@@ -46,7 +46,7 @@ def keep_rates(run: StressRun, devices: Mapping[str, tuple[str, str]]) -> tuple[
             continue
         model, driver = devices[target]
         known = {one.kernel: one.gbps for one in result.bandwidths if one.gbps is not None}
-        kept = KeptRates(
+        kept = SavedRates(
             target=target,
             device_name=model,
             date=run.started_at[:10],
@@ -66,7 +66,7 @@ def _path(target: str, device_name: str) -> Path:
     return cache_folder("rates") / f"{digest}.json"
 
 
-def read_rates(target: str, device_name: str) -> tuple[KeptRates | None, str]:
+def read_rates(target: str, device_name: str) -> tuple[SavedRates | None, str]:
     """Return the kept rates of a device, or None and why they can't be read (empty if there are none)."""
     path = _path(target, device_name)
     if not path.exists():
@@ -81,7 +81,7 @@ def read_rates(target: str, device_name: str) -> tuple[KeptRates | None, str]:
         tflops = {str(name): _rate(value) for name, value in dict(plain["tflops"]).items()}
         bandwidth = plain["bandwidth_gbps"]
         rate = None if bandwidth is None else _rate(bandwidth)
-        return KeptRates(**texts, tflops=tflops, bandwidth_gbps=rate), ""
+        return SavedRates(**texts, tflops=tflops, bandwidth_gbps=rate), ""
     except (OSError, ValueError, KeyError, TypeError) as error:
         return None, f"what a stress run kept can't be read: {one_line(reason_of(error), longest=120)}"
 
@@ -92,7 +92,9 @@ def _rate(value: Any) -> float:
     return float(value)
 
 
-def measured(target: str, device_name: str, *, torch: str, driver: str = "") -> tuple[Mapping[str, Figure], Figure]:
+def measured_rate(
+    target: str, device_name: str, *, torch: str, driver: str = ""
+) -> tuple[Mapping[str, Figure], Figure]:
     """Return TFLOPS by precision and bandwidth of a device from its kept rates, as figures: with a reason if they
     can't be read or don't count any more."""
     kept, why = read_rates(target, device_name)
@@ -108,7 +110,7 @@ def measured(target: str, device_name: str, *, torch: str, driver: str = "") -> 
     return rates, Figure(value=kept.bandwidth_gbps, source=source if kept.bandwidth_gbps else "")
 
 
-def _mismatch(kept: KeptRates, torch: str, driver: str) -> str:
+def _mismatch(kept: SavedRates, torch: str, driver: str) -> str:
     found = [
         f"{name} moved from {then or 'none'} to {now or 'none'}"
         for name, then, now in (("torch", kept.torch, torch), ("the driver", kept.driver, driver))

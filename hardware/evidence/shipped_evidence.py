@@ -30,13 +30,13 @@ _LARGEST = 256 * 1024 * 1024
 """In bytes, decompressed. The largest file is 7 MB."""
 
 
-def kept_file(target: Target, folder: Path = FOLDER) -> Path | None:
+def shipped_file(target: Target, folder: Path = FOLDER) -> Path | None:
     """Return the kept evidence of a target, or None."""
     path = folder / f"{target.name}.jsonl.gz"
     return path if path.is_file() else None
 
 
-def read_kept(path: Path) -> list[Line]:
+def read_shipped(path: Path) -> list[Line]:
     """Return the lines of a kept file. Raise `BrokenInput` if a line is broken, or the file or a line is too long."""
     lines: list[Line] = []
     try:
