@@ -63,9 +63,8 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     reads_own_end = entry.reads_end and config.is_encoder_decoder
     names = _given(model, takes, overridden, reads_own_end)
     known = {n: s for n in names if (s := scene_spec(n, names, config, entry) or modality_spec(n, names, config))}
-    tokens = placeholder_tokens(
-        config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *overridden})}
-    )
+    others = (name for name in names if name in {"input_ids", *SOUNDS, *overridden})
+    tokens = placeholder_tokens(config, {*known, *others})
     specs: dict[str, dict[str, Any]] = {}
     layouts: dict[str, list[dict[str, Any]]] = {}
     for name in names:
@@ -93,14 +92,21 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     _end_texts(model, specs, text, reads_own_end)
     for name, likely in layouts.items():
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
-    if "places" not in overridden.get("input_ids", {}) and (
-        taken := placeholder_positions(model, tokens, specs, side)
-    ):
+    fixed = "places" in overridden.get("input_ids", {})
+    if not fixed and (taken := placeholder_positions(model, tokens, specs, side)):
         specs["input_ids"]["places"] = taken
     _count_in_the_mask(specs)
     if entry.choices > 1:
         for spec in specs.values():
             spec["choices"] = entry.choices
+    _require_known(model, entry, takes, specs, architecture)
+    return specs
+
+
+def _require_known(
+    model: Any, entry: TaskEntry, takes: Mapping[str, Any], specs: Mapping[str, Any], architecture: str
+) -> None:
+    """Raise `ModelError` if no input is known, or only the text of a model that takes more."""
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
@@ -112,7 +118,6 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
             f"only text is known of what {type(model).__name__} takes ({entry.task})",
             why=f"its forward takes {', '.join(takes)}",
         )
-    return specs
 
 
 def _given(

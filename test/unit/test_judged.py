@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: HardwareInfo) 
     own = {"transformers": tmp_path / "models"}
     monkeypatch.setattr(modeling_files, "_models", own.get)
     monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(verdict_cache, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(verdict_cache, "_MIN_RESULTS", 1)
     checks = required_checks(Cell.parse(BERT))
     run = run_line(planned_cell(BERT, checks), versions=versions_of(here))
     end = EndLine(run_id="r1", ended_at="2026-01-01T00:00:02Z", reason="done", counts={})

@@ -287,7 +287,7 @@ def test_padding_that_no_gain_makes_detectable_is_left_away_and_named(monkeypatc
         found = kept[pad_senses]
         return replace(found, sensitivity={**found.sensitivity, "float32_error": 1.0}) if pad_senses else found
 
-    monkeypatch.setattr(derive, "measured", noisy)
+    monkeypatch.setattr(derive, "probe_recipe", noisy)
     recipe = load_recipe("detr")
     assert recipe is not None
     chosen = derive.task_class("detr", None)

@@ -187,7 +187,7 @@ def test_reports_show_them_and_do_not_count_them(tmp_path):
     assert report.outcomes == {"passed": len(required_checks(Cell.parse(BERT)))}
     data = json.loads(report_text(report, "json"))
     jsonschema.validate(data, schema_of(SCHEMA))
-    (opinion,) = data["reference_tests"]
+    (opinion,) = data["second_opinions"]
     assert opinion["outcomes"] == {"passed": 1, "failed": 2, "skipped": 1, "not_run": 1}
     assert {one["test"] for one in opinion["failed"]} == {"A::<b>", "A::two"}
     assert all("A::" not in check["check_name"] for check in data["checks"])
