@@ -24,11 +24,6 @@ class Format:
     render: Callable[[Report], str]
 
 
-pass
-
-if TYPE_CHECKING:
-    from ..report import Report
-
 OF_A_RUN = ("markdown", "json", "html", "junit", "sarif")
 """Written by every run; the others are for CI servers, and only made when requested."""
 
