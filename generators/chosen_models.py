@@ -38,7 +38,7 @@ def choose_models(
     """Return the requested models; `read_list` returns the lines of standard input if a name is `-`.
 
     A priority adds types; architectures (or traits) narrow the list, and without names or a priority they select from
-    all types. Raise `UsageError` if nothing was requested, `NothingMatched` if nothing is left.
+    all types. Raises `UsageError` if nothing was requested, `NothingMatched` if nothing is left.
     """
     wanted = _known_shapes(architectures)
     named: list[str] = []
@@ -75,7 +75,7 @@ def profiles_of(
     """Return the profiles of the chosen models, one per task; why others have none, each beginning with its name; and
     the names of those among them that a person wrote.
 
-    `tasks` are names, or `all` for every task that the library maps; without any it is the primary one. Raise
+    `tasks` are names, or `all` for every task that the library maps; without any it is the primary one. Raises
     `ModelError` or `BrokenInput` for a name that is no model and for a model that was named alone; `NothingMatched`
     if nothing is left.
     """

@@ -60,7 +60,7 @@ def profile_of(
     With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers. If the
     weights of a checkpoint aren't here, the profile is `missing`; with `allow_tiny` a tiny model of its type is used.
 
-    Torch is imported only for a checkpoint, or for a type without a stored recipe. Raise `ModelError` or
+    Torch is imported only for a checkpoint, or for a type without a stored recipe. Raises `ModelError` or
     `BrokenInput`.
     """
     classification = classify(name, revision)

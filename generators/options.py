@@ -343,7 +343,7 @@ class Options:
     def read_evidence(self) -> Evidence | None:
         """Return the evidence; None if no folder was named and the usual one doesn't exist yet.
 
-        Raise `BrokenInput` if a named folder doesn't exist.
+        Raises `BrokenInput` if a named folder doesn't exist.
         """
         from hardware.evidence.store import read_folder
 
@@ -357,7 +357,7 @@ class Options:
     def folder_to_verify(self) -> Path | None:
         """Return the folder that `--verify` names; None if it wasn't given, or if models were chosen.
 
-        Raise `UsageError` if it is combined with another job, `BrokenInput` if there is no such folder.
+        Raises `UsageError` if it is combined with another job, `BrokenInput` if there is no such folder.
         """
         if self.verify is None:
             return None

@@ -46,7 +46,7 @@ def choose_targets(
     """Return the targets that `auto`, `all` (may be here), `known` (here or not) and names mean, each once.
 
     `predicted` returns the rules' verdict of the model on a target, so that `auto` skips targets where it is
-    predicted to fail. Raise `UsageError` with a suggestion for an unknown name.
+    predicted to fail. Raises `UsageError` with a suggestion for an unknown name.
     """
     found: dict[Target, PlanChoice] = {}
     recipe = profile.recipe
@@ -94,7 +94,7 @@ def _refuse_two_of_a_kind(targets: Iterable[Target]) -> None:
 def refuse_uncomputed(uncomputed: Sequence[tuple[PlanChoice, str]], *, alone: bool) -> tuple[str, ...]:
     """Return why targets that don't compute in a precision are left out, each reason once.
 
-    Raise `UsageError` if nothing else was requested (`alone`), because nothing would be measured on the target.
+    Raises `UsageError` if nothing else was requested (`alone`), because nothing would be measured on the target.
     """
     left = {not_computed(choice.target, precision): precision for choice, precision in uncomputed}
     if left and alone:
@@ -166,7 +166,7 @@ def _missing(profile: Profile, cell: Cell, choice: PlanChoice) -> PlannedSuite:
 def without_missing(
     planned: Sequence[PlannedSuite], refused: Sequence[str], unmet: Sequence[str]
 ) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
-    """Return the suites of present models, and the other models as refused. Raise `ModelMissing` if none is here."""
+    """Return the suites of present models, and the other models as refused. Raises `ModelMissing` if none is here."""
     absent = {suite.profile.asked: suite.profile.missing for suite in planned if suite.profile.missing}
     left = [suite for suite in planned if not suite.profile.missing]
     if absent and not left:

@@ -121,7 +121,7 @@ def plan_job(
     suites: Path | None = None,
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> tuple[PlannedSuite, ...]:
-    """Return all requested suites. Raise `NothingMatched` if patterns or the shard leave none.
+    """Return all requested suites. Raises `NothingMatched` if patterns or the shard leave none.
 
     A target among several that doesn't compute in a precision is left out, and `on_note` is called with the reason;
     if it is the only named target, that is a `UsageError`.
@@ -195,8 +195,9 @@ def run_job(
     """Run written suites, and judge each cell.
 
     `jobs` suites run at a time, None for a suitable number. With `resume` only those run that the newest run in the
-    folder of evidence didn't finish; `on_note` is called with what is reused and why. Raise `OutputError` if evidence
-    can't be written, `JobInterrupted` after an interruption was recorded, `UsageError` under a changed condition.
+    folder of evidence didn't finish; `on_note` is called with what is reused and why. Raises `OutputError` if
+    evidence can't be written, `JobInterrupted` after an interruption was recorded, `UsageError` under a changed
+    condition.
     """
     refuse_changes()
 
@@ -366,7 +367,7 @@ def _read(written: WrittenSuite) -> SuiteFile:
 
 
 def read_written(written: WrittenSuite) -> SuiteFile:
-    """Return the content of a suite's file. Raise `OutputError` if it is of another cell."""
+    """Return the content of a suite's file. Raises `OutputError` if it is of another cell."""
     suite = read_suite(written.path)
     planned = written.planned.cell
     if suite is None or suite.cell != planned:

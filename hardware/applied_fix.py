@@ -48,7 +48,8 @@ class AppliedFix:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the changes in the text `name=value;name=value`. Raise `UsageError` for an unknown name or value."""
+        """Return the changes in the text `name=value;name=value`. Raises `UsageError` for an unknown name or
+        value."""
         found: dict[str, str] = {}
         for part in filter(None, (one.strip() for one in text.split(";"))):
             name, _, value = part.partition("=")
@@ -75,7 +76,7 @@ class AppliedFix:
 
 
 def current_changes() -> AppliedFix:
-    """Return the changes of this process, none if the variable isn't set. Raise `UsageError` for invalid ones."""
+    """Return the changes of this process, none if the variable isn't set. Raises `UsageError` for invalid ones."""
     return AppliedFix.parse(os.environ.get(VARIABLE, ""))
 
 

@@ -73,7 +73,7 @@ class Cell:
 
     @classmethod
     def parse(cls, text: str) -> Cell:
-        """Return the cell with the id `text`. Raise `UsageError` for an invalid id."""
+        """Return the cell with the id `text`. Raises `UsageError` for an invalid id."""
         parts = text.split("/")
         if len(parts) != 4:
             raise UsageError(

@@ -23,7 +23,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Return the shard named by a text such as `2/5`. Raise `UsageError` for an invalid one."""
+        """Return the shard named by a text such as `2/5`. Raises `UsageError` for an invalid one."""
         match = _SHARD.fullmatch(text.strip())
         index, count = (int(match[1]), int(match[2])) if match else (0, 0)
         if not 1 <= index <= count:
@@ -48,7 +48,7 @@ def choose_cells(
 ) -> tuple[str, ...]:
     """Return the ids that match a pattern of `select` (all if it is empty) and none of `skip`, and are in the shard.
 
-    The order is kept. Raise `NothingMatched` if a pattern matches no cell or no cell remains.
+    The order is kept. Raises `NothingMatched` if a pattern matches no cell or no cell remains.
     """
     for option, patterns in (("--select", select), ("--skip", skip)):
         for pattern in patterns:

@@ -32,7 +32,7 @@ _QUANTIZATION_FILES = {
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """Return the content of config.json, or None if it doesn't exist. Raise `BrokenInput` if it can't be read."""
+    """Return the content of config.json, or None if it doesn't exist. Raises `BrokenInput` if it can't be read."""
     path = folder / "config.json"
     if not is_plain_file(path):
         return None

@@ -66,7 +66,7 @@ class PrecisionChoice(click.Choice[str]):
     """A precision by its name; other common names, such as fp16, are refused with a suggestion."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name of the precision. Raise `click.BadParameter` for an unknown one."""
+        """Return the name of the precision. Raises `click.BadParameter` for an unknown one."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:

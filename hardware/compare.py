@@ -80,7 +80,7 @@ def compare(
     Every output that both have is compared, and each of `required` must exist. `masks` gives, for an output of shape
     (batch, length, ...), a 0/1 array (batch, length) of the valid positions; positions beyond the mask, such as those
     of an image after its text, are valid. A missing output, another shape or a value that isn't finite is an infinite
-    error. Raise `ReferenceNotFinite` if the reference isn't finite.
+    error. Raises `ReferenceNotFinite` if the reference isn't finite.
     """
     names = [name for name in want if name in got or name in set(required)]
     missing = [name for name in required if name not in want or name not in got]
@@ -142,7 +142,7 @@ def compare_gradients(got: Outputs, want: Outputs) -> Comparison:
 
     The error is the larger of two: the distance divided by the norm of `want`, and the largest difference divided by
     its largest element. A standard deviation isn't used because most gradients are small and few are large. Other
-    names or shapes are an infinite error. Raise `ReferenceNotFinite` if a reference isn't finite.
+    names or shapes are an infinite error. Raises `ReferenceNotFinite` if a reference isn't finite.
     """
     names = sorted(want)
     if sorted(got) != names or any(got[name].shape != want[name].shape for name in names) or not names:

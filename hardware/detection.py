@@ -90,7 +90,7 @@ def targets(inventory: HardwareInfo) -> tuple[TargetStatus, ...]:
 
 
 def probe(target: str) -> ProbeResult:
-    """Compute the known answer on `target`, importing its runtime. Raise `UsageError` for an unknown name."""
+    """Compute the known answer on `target`, importing its runtime. Raises `UsageError` for an unknown name."""
     from . import known_answer
     from .backends.factory import get_backend
 

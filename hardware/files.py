@@ -22,7 +22,7 @@ _LOCK = ".lock"
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Replace the file at `path` with `content` (text as UTF-8) in one step. Raise `OSError` on failure."""
+    """Replace the file at `path` with `content` (text as UTF-8) in one step. Raises `OSError` on failure."""
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -37,7 +37,7 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
     """Exclude other processes that use the same folder during this block. The lock ends with its process; on a
-    disk without locks there is none. Raise `OSError` if the folder can't be written."""
+    disk without locks there is none. Raises `OSError` if the folder can't be written."""
     lock = _lock(folder, wait=True)
     try:
         yield
@@ -48,7 +48,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def work_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """Yield a new folder in `parent` for files that are renamed when complete, and remove it after the block.
-    Folders of killed processes are removed first. Raise `OSError` if it can't be made."""
+    Folders of killed processes are removed first. Raises `OSError` if it can't be made."""
     with one_at_a_time(parent):
         for left in parent.glob(f"{prefix}*"):
             with contextlib.suppress(OSError):
@@ -89,7 +89,7 @@ def is_in_use(path: Path) -> bool:
 
 
 def _lock(folder: Path, *, wait: bool) -> FileLock:
-    """Return the lock of a folder, acquired unless another process holds it or the disk has no locks. Raise
+    """Return the lock of a folder, acquired unless another process holds it or the disk has no locks. Raises
     `OSError` if the folder can't be written."""
     from filelock import FileLock
 

@@ -23,7 +23,7 @@ OUTPUT = click.option("--output", type=click.Path(path_type=Path), help="Write t
 
 
 def deliver(text: str, output: Path | None) -> None:
-    """Print a text, or write it to a file (a regular one as a whole). Raise `OutputError` on failure."""
+    """Print a text, or write it to a file (a regular one as a whole). Raises `OutputError` on failure."""
     if output is None:
         click.echo(text, nl=False)
         return

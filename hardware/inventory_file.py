@@ -28,7 +28,7 @@ _LEFT_OUT = frozenset({"socket_details", "caches", "clusters", "numa_nodes"})
 
 
 def load_inventory(path: Path) -> Mapping[str, Any]:
-    """Return an inventory as plain data. Raise `BrokenInput` for an invalid file; it is untrusted."""
+    """Return an inventory as plain data. Raises `BrokenInput` for an invalid file; it is untrusted."""
     try:
         data = read_json(path, longest=_LARGEST)
     except OSError as error:
@@ -68,7 +68,7 @@ def _lenient(schema: Any) -> Any:
 
 def read_inventory(path: Path) -> HardwareInfo:
     """Return the devices, memory, processor and software of the file; disks, libraries, caches, clusters and
-    sockets are left out. Raise `BrokenInput` for an invalid file."""
+    sockets are left out. Raises `BrokenInput` for an invalid file."""
     data = load_inventory(path)
     try:
         return HardwareInfo(

@@ -35,7 +35,7 @@ def list_text(inventory: HardwareInfo, format: str = "table") -> str:
     """Return the inventory and the expected targets as `table`, `json` or `markdown`, or as the value of `ray start
     --resources` with `ray`; without color.
 
-    Raise `UsageError` for another format.
+    Raises `UsageError` for another format.
     """
     from .detection import targets
 

@@ -106,7 +106,7 @@ def json_text(
     data: Any, *, indent: int | None = 2, ascii_alone: bool = False, default: Callable[[Any], Any] | None = None
 ) -> str:
     """Return readable JSON without a final newline. Unprintable characters and log commands are written as JSON
-    escapes, so that values are unchanged; with `ascii_alone` all characters outside ASCII are. Raise
+    escapes, so that values are unchanged; with `ascii_alone` all characters outside ASCII are. Raises
     `ValueError` for NaN and infinity."""
     text = json.dumps(data, indent=indent, ensure_ascii=ascii_alone, allow_nan=False, default=default)
     if not text.replace("\n", "").isprintable():  # faster than building the set of characters of a long text
@@ -118,8 +118,6 @@ def json_text(
 def _json_escape(sign: str) -> str:
     return json.dumps(sign)[1:-1]
 
-
-pass
 
 _MARKDOWN = re.compile(r"([\\`*\[|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _BLOCK_START = re.compile(r"^([-+=#]|\d+(?=[.)]))")

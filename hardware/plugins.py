@@ -41,7 +41,7 @@ class Plugin:
     problems: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def load(self, name: str) -> Any:
-        """Return the object named ".module:name". Raise `ImportError` or `AttributeError` if it doesn't exist."""
+        """Return the object named ".module:name". Raises `ImportError` or `AttributeError` if it doesn't exist."""
         return found(name, self.package)
 
 
@@ -53,7 +53,7 @@ class Plugins:
     broken: Mapping[str, str]
 
     def job(self, name: str) -> Any:
-        """Return the function of a job. Raise `UsageError` if no plugin provides it."""
+        """Return the function of a job. Raises `UsageError` if no plugin provides it."""
         for plugin in self.loaded:
             if name in plugin.jobs:
                 return plugin.load(plugin.jobs[name])

@@ -53,7 +53,7 @@ def installed_name() -> str:
 def install(name: str, driver: Driver) -> None:
     """Register a device called `name` whose operators `driver` computes.
 
-    Registering the same name again replaces the driver. Raise `BackendUnavailable` if torch is older than 2.9 or the
+    Registering the same name again replaces the driver. Raises `BackendUnavailable` if torch is older than 2.9 or the
     process has another PrivateUse1 device.
     """
     import torch

@@ -140,7 +140,7 @@ def run(
     own_session: bool = True,
     memory_bytes: int | None = None,
 ) -> Ended:
-    """Run a command with the input `given` for at most `limit_s` seconds. Raise `OSError` if it can't be started.
+    """Run a command with the input `given` for at most `limit_s` seconds. Raises `OSError` if it can't be started.
 
     Its output is captured, unless `stdout` or `stderr` is a file, `DROPPED` or None. The other arguments are those of
     `Child`.

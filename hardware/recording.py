@@ -123,7 +123,7 @@ class MachineRecorder(Machine):
         self.machine.close()
 
     def write(self, folder: Path) -> list[str]:
-        """Write the recording and return the names of the files below `folder`. Raise `OutputError` on failure."""
+        """Write the recording and return the names of the files below `folder`. Raises `OutputError` on failure."""
         files = {f"files{path}": text for path, text in self._files.items() if text is not None}
         short = [name for name, text in files.items() if name.startswith("files/sys/") and "\n" not in text]
         files[LINES] = "".join(
@@ -188,7 +188,7 @@ class _RecordedLibrary(Library):
 class ReplayedMachine(Machine):
     """A machine that was recorded. What wasn't read at that time doesn't exist.
 
-    Raise `BrokenInput` if the folder holds no recording.
+    Raises `BrokenInput` if the folder holds no recording.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -207,7 +207,7 @@ class ReplayedMachine(Machine):
             return None
 
     def _kept(self, name: str) -> str:
-        """Return the text of a file of the recording. Raise `OSError` for a file outside: no file of this machine
+        """Return the text of a file of the recording. Raises `OSError` for a file outside: no file of this machine
         may be read as one of the recorded machine."""
         path = self.folder / name
         if not is_inside(path, self._inside):
@@ -266,7 +266,7 @@ class ReplayedMachine(Machine):
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Return the index of a recording. Raise `BrokenInput` for an invalid one."""
+    """Return the index of a recording. Raises `BrokenInput` for an invalid one."""
     try:
         index = read_json(folder / INDEX, longest=_LONGEST_FILE)
         if not isinstance(index, dict):

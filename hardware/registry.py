@@ -104,7 +104,7 @@ class Registry(Generic[T]):
     def load(self, name: str) -> T:
         """Return the object with a name.
 
-        Raise `KeyError` for an unknown name, and `BrokenPlugin` for an external one that can't be used. Errors of
+        Raises `KeyError` for an unknown name, and `BrokenPlugin` for an external one that can't be used. Errors of
         built-in modules are raised unchanged.
         """
         if name in self.shipped():

@@ -48,7 +48,7 @@ def is_folder(path: Path) -> bool:
 
 @contextmanager
 def opened(path: Path, *, longest: int | None = None) -> Iterator[BufferedReader]:
-    """Open the regular file at `path` for reading bytes, without waiting for a pipe. Raise `OSError` if it isn't
+    """Open the regular file at `path` for reading bytes, without waiting for a pipe. Raises `OSError` if it isn't
     regular or has more than `longest` bytes."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
@@ -66,7 +66,7 @@ def opened(path: Path, *, longest: int | None = None) -> Iterator[BufferedReader
 
 
 def read_bytes(path: Path, *, longest: int) -> bytes:
-    """Return the bytes of a regular file. Raise `OSError` if it has more than `longest`."""
+    """Return the bytes of a regular file. Raises `OSError` if it has more than `longest`."""
     with opened(path, longest=longest) as file:
         data = file.read(longest + 1)
     if len(data) > longest:  # it has grown, or its file system reports no sizes
@@ -75,7 +75,7 @@ def read_bytes(path: Path, *, longest: int) -> bytes:
 
 
 def read_text(path: Path, *, longest: int, errors: str = "strict") -> str:
-    """Return the text of a UTF-8 file. Raise `OSError`, or `ValueError` for invalid UTF-8."""
+    """Return the text of a UTF-8 file. Raises `OSError`, or `ValueError` for invalid UTF-8."""
     return read_bytes(path, longest=longest).decode("utf-8", errors=errors)
 
 
@@ -111,7 +111,7 @@ def check_not_sparse(file: IO[bytes]) -> None:
 
 
 def parsed_json(data: bytes | str, *, finite: bool = True) -> Any:
-    """Return the value of a JSON text. Raise `ValueError` for invalid JSON, for nesting deeper than `DEEPEST` and,
+    """Return the value of a JSON text. Raises `ValueError` for invalid JSON, for nesting deeper than `DEEPEST` and,
     with `finite`, for NaN and infinity."""
     try:
         found = json.loads(data, parse_constant=no_number, parse_float=finite_number) if finite else json.loads(data)
@@ -125,7 +125,7 @@ def parsed_json(data: bytes | str, *, finite: bool = True) -> Any:
 
 
 def read_json(path: Path, *, longest: int, finite: bool = True) -> Any:
-    """Return the value of a JSON file. Raise `OSError`, or `ValueError` as `parsed_json` does."""
+    """Return the value of a JSON file. Raises `OSError`, or `ValueError` as `parsed_json` does."""
     return parsed_json(read_bytes(path, longest=longest), finite=finite)
 
 
@@ -147,7 +147,7 @@ def reason_of(error: Exception) -> str:
 
 
 def parsed_toml(text: str) -> dict[str, Any]:
-    """Return the value of a TOML text. Raise `ValueError` for invalid TOML, for nesting that is too deep, and for
+    """Return the value of a TOML text. Raises `ValueError` for invalid TOML, for nesting that is too deep, and for
     numbers and keys of excessive length (the library needs memory quadratic in the number of a key's parts). A
     string of that many words with dots between them is refused too."""
     if _LONG_KEY.search(text):

@@ -29,7 +29,7 @@ class Target:
     @classmethod
     @functools.lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Target:
-        """Return the target named `text`. Raise `UsageError` for an invalid one."""
+        """Return the target named `text`. Raises `UsageError` for an invalid one."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise UsageError(
@@ -67,7 +67,7 @@ class HardwareVendor(StrEnum):
 
 
 def vendor_named(name: str | HardwareVendor) -> HardwareVendor:
-    """Return the vendor with a name in any case. Raise `UsageError` for an unknown one."""
+    """Return the vendor with a name in any case. Raises `UsageError` for an unknown one."""
     text = str(name).strip().lower()
     if text not in list(HardwareVendor):
         fix = did_you_mean(text, map(str, HardwareVendor)) or f"Known: {', '.join(HardwareVendor)}."

@@ -38,8 +38,6 @@ def held_out() -> frozenset[str]:
     return frozenset(LIST.read_text(encoding="utf-8").split())
 
 
-pass
-
 SUPPORTED = frozenset({Level.HIGH, Level.MEDIUM})
 _SCORED_WEIGHTS = "tiny"
 """The weights that are scored: only a type is held out or isn't. A user's own model has only a name."""

@@ -72,7 +72,7 @@ class Catalog:
         return tuple(sorted(self.configs))
 
     def config_class(self, model_type: str) -> str:
-        """Return the configuration class (`BertConfig` for `bert`). Raise `ModelError` for an unknown type."""
+        """Return the configuration class (`BertConfig` for `bert`). Raises `ModelError` for an unknown type."""
         if model_type not in self.configs:
             raise ModelError(
                 f"{echo(model_type)} is not a model type of transformers {self.version}",
@@ -107,7 +107,7 @@ class Catalog:
         return tuple(sorted(types & set(self.configs)))
 
     def names_of(self, model_type: str) -> tuple[str, ...]:
-        """Return the type, then the others with its configuration class. Raise `ModelError` for an unknown type."""
+        """Return the type, then the others with its configuration class. Raises `ModelError` for an unknown type."""
         config_class = self.config_class(model_type)
         return (model_type, *(t for t, c in self.configs.items() if c == config_class and t != model_type))
 
@@ -124,7 +124,7 @@ class Catalog:
 
 @functools.cache
 def installed_version() -> str:
-    """Return the installed version of transformers from its metadata. Raise `ModelError` if it isn't installed."""
+    """Return the installed version of transformers from its metadata. Raises `ModelError` if it isn't installed."""
     try:
         return importlib.metadata.version("transformers")
     except importlib.metadata.PackageNotFoundError as error:
@@ -194,7 +194,7 @@ def _pairs(node: ast.expr | None) -> dict[str, str]:
 
 def read_mappings(source: str) -> dict[str, dict[str, str]]:
     """Return each `..._NAMES = OrderedDict(...)` of a module's text with the additions of `..._NAMES.update(...)`,
-    also to mappings of another module. Raise `SyntaxError`."""
+    also to mappings of another module. Raises `SyntaxError`."""
     found: dict[str, dict[str, str]] = {}
     statements: list[Any] = list(ast.parse(source).body)
     while statements:
@@ -218,7 +218,7 @@ def read_mappings(source: str) -> dict[str, dict[str, str]]:
 
 @functools.cache
 def load_catalog() -> Catalog:
-    """Return the catalog of the installed transformers. Raise `ModelError` if it can't be read."""
+    """Return the catalog of the installed transformers. Raises `ModelError` if it can't be read."""
     version = installed_version()
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None:
@@ -260,7 +260,7 @@ def _config_file(model_type: str) -> Path | None:
 
 def source_names(model_type: str) -> tuple[tuple[str, str], ...]:
     """Return the folders and modules that a type's files may be in, the likeliest first: by its own name, then by the
-    module of its configuration (`openai` for `openai-gpt`). Raise `ModelError` for an unknown type."""
+    module of its configuration (`openai` for `openai-gpt`). Raises `ModelError` for an unknown type."""
     own = model_type.replace("-", "_")
     path = _config_file(model_type)
     defined = [] if path is None else [(path.parent.name, path.stem.removeprefix("configuration_"))]
@@ -285,7 +285,7 @@ def config_defaults(model_type: str) -> Mapping[str, Any]:
 
     Both styles are read: annotated class attributes (5.x) and arguments of `__init__` (4.x). A nested configuration
     of the same file is a mapping of its defaults. Only literals are kept; the result is empty if the source can't be
-    found. Raise `ModelError` for an unknown type.
+    found. Raises `ModelError` for an unknown type.
     """
     path = _config_file(model_type)
     if path is None:

@@ -40,8 +40,8 @@ class Checkpoint:
 def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     """Read config.json and list the files of a folder; open no weights.
 
-    Raise `BrokenInput` if there is no readable config.json, if all weights are pickles, if loading would fetch code
-    or weights from elsewhere, or, with `needs_weights`, if weights are missing or quantized. Raise `ModelError` if
+    Raises `BrokenInput` if there is no readable config.json, if all weights are pickles, if loading would fetch code
+    or weights from elsewhere, or, with `needs_weights`, if weights are missing or quantized. Raises `ModelError` if
     the configuration names no model type.
     """
     shown = echo(str(folder))

@@ -74,7 +74,7 @@ class Classification:
 def classify(name: str, revision: str = "") -> Classification:
     """Classify a model type, a local folder or a Hub id (by its cached config.json, else by its name).
 
-    A model type in another case, or with _ for -, is that type unless a folder has that name. Raise `ModelError` if
+    A model type in another case, or with _ for -, is that type unless a folder has that name. Raises `ModelError` if
     the name is unknown, `BrokenInput` if a folder can't be read.
     """
     refused = ModelError(
@@ -121,7 +121,7 @@ def _spelling(name: str) -> str:
 
 
 def classify_type(model_type: str, task: str | None = None) -> Classification:
-    """Classify a model type by the mappings. Raise `ModelError` for an unknown type or task."""
+    """Classify a model type by the mappings. Raises `ModelError` for an unknown type or task."""
     catalog = catalog_of(model_type)
     tasks = catalog.tasks_of(model_type)
     chosen = next((t for t in tasks if task in (None, t.task)), None)
@@ -212,7 +212,7 @@ def classify_model(
     """Classify a model with further facts from the caller.
 
     `model_class` (`BertForMaskedLM`) and the first of `tasks` override what was found; `methods` of the model
-    (`generate`) count only if nothing else is known. Raise `ModelError`, `BrokenInput`.
+    (`generate`) count only if nothing else is known. Raises `ModelError`, `BrokenInput`.
     """
     try:
         found = classify(name)
@@ -311,7 +311,7 @@ def main(
 def kind_of(name: str) -> str:
     """Return `module` for `package.module:factory`, `graph` for the path of a graph file, else the empty string.
 
-    Run and open nothing. Raise `ModelError` for a missing graph file, `BrokenInput` for an empty one.
+    Run and open nothing. Raises `ModelError` for a missing graph file, `BrokenInput` for an empty one.
     """
     if _FACTORY.fullmatch(name):
         return "module"

@@ -70,7 +70,7 @@ class CodeFacts:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CodeFacts:
-        """Return the facts that `to_dict` wrote. Raise `TypeError` for other fields."""
+        """Return the facts that `to_dict` wrote. Raises `TypeError` for other fields."""
         listed = ("trace_operators", "host_functions", "onnx_operators")
         return cls(**{**data, **{name: tuple(data.get(name, ())) for name in listed}})
 
@@ -79,11 +79,11 @@ _CODE_FACTS = Records("code", "facts of types' code", CodeFacts.from_dict, inden
 
 
 def code_facts(model_type: str, task: str) -> CodeFacts | None:
-    """Return the facts of a type and task for the library version in use, or None if there are none. Raise
+    """Return the facts of a type and task for the library version in use, or None if there are none. Raises
     `BrokenInput` for a file that can't be read."""
     return next(_CODE_FACTS.of(model_type, task), None)
 
 
 def keep_code_facts(found: CodeFacts, folder: Path | None = None) -> None:
-    """Store facts in `folder` (by default this machine's own). Raise `OutputError`."""
+    """Store facts in `folder` (by default this machine's own). Raises `OutputError`."""
     _CODE_FACTS.keep(found.model_type, found.task, found, folder)

@@ -29,7 +29,7 @@ class GivenInput:
     high: float = 1
 
     def draw(self, rng: np.random.Generator, sizes: Mapping[str, int]) -> Array:
-        """Return an array with the sizes filled in. Raise `ValueError` for an unknown kind."""
+        """Return an array with the sizes filled in. Raises `ValueError` for an unknown kind."""
         shape = tuple(sizes[size] if isinstance(size, str) else size for size in self.shape)
         if self.kind == "integers":
             return rng.integers(int(self.low), int(self.high), shape).astype(self.dtype)

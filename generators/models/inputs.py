@@ -125,7 +125,7 @@ def make_inputs(
 ) -> dict[str, Array]:
     """Return the arrays that `specs` describe, drawn from `default_rng(seed)`, or from `rng`, in the mapping's order.
 
-    Raise `ValueError` for an unknown kind.
+    Raises `ValueError` for an unknown kind.
     """
     import numpy as np
 

@@ -151,7 +151,7 @@ class DiffusionCatalog:
         return tuple(sorted(self.configs))
 
     def config_class(self, model_type: str) -> str:
-        """Return the empty string. Raise `ModelError` for an unknown family."""
+        """Return the empty string. Raises `ModelError` for an unknown family."""
         if model_type not in self.configs:
             raise ModelError(
                 f"{echo(model_type)} is not a pipeline of diffusers {self.version}",
@@ -237,7 +237,7 @@ def pipeline_mappings() -> Mapping[str, Mapping[str, str]]:
 
 
 def read_pipelines(source: str) -> dict[str, dict[str, str]]:
-    """Return each `AUTO_..._PIPELINES_MAPPING` of a module's text with later additions. Raise `SyntaxError`."""
+    """Return each `AUTO_..._PIPELINES_MAPPING` of a module's text with later additions. Raises `SyntaxError`."""
     found: dict[str, dict[str, str]] = {}
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Assign):

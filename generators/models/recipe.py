@@ -105,7 +105,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
-        """Return the recipe that `to_dict` wrote. Raise `BrokenInput` for another schema or other fields."""
+        """Return the recipe that `to_dict` wrote. Raises `BrokenInput` for another schema or other fields."""
         if data.get("schema_version") != SCHEMA_VERSION:
             raise BrokenInput(
                 "a recipe cannot be read",
@@ -142,7 +142,7 @@ def _sorted(value: Any) -> Any:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Return the recipe in a file. Raise `BrokenInput`, naming the file, if it can't be read."""
+    """Return the recipe in a file. Raises `BrokenInput`, naming the file, if it can't be read."""
     try:
         return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError) as error:
@@ -152,7 +152,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
-    """Write a recipe atomically. Raise `OutputError`."""
+    """Write a recipe atomically. Raises `OutputError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, recipe.to_json())

@@ -62,7 +62,7 @@ def load_recipe(model_type: str, task: str | None = None) -> Recipe | None:
     """Return the stored recipe of a model type for the library version in use, or None; no `task` means the primary
     one. Without diffusers, that is the newest version that recipes ship for.
 
-    Takes milliseconds: nothing is imported or built. Raise `BrokenInput` for a file that can't be read.
+    Takes milliseconds: nothing is imported or built. Raises `BrokenInput` for a file that can't be read.
     """
     if label_of(model_type) != model_type:  # a checkpoint, whose recipe isn't stored
         return None
@@ -109,7 +109,7 @@ def stored_recipes() -> tuple[Recipe, ...]:
 def keep_recipe(recipe: Recipe, *, primary: bool, folder: Path | None = None) -> None:
     """Store a recipe in `folder` (by default this machine's own); `primary` if its task is the type's primary one.
 
-    Raise `OutputError`.
+    Raises `OutputError`.
     """
     folder = folder or cache_folder(DERIVED)
     name = _file_name(recipe.model_type, None if primary else recipe.task)
@@ -179,7 +179,7 @@ class Refusal:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Refusal:
-        """Return the refusal that `to_dict` wrote. Raise `BrokenInput`."""
+        """Return the refusal that `to_dict` wrote. Raises `BrokenInput`."""
         try:
             return cls(**{**data, "obstacle": Obstacle(data["obstacle"])})
         except (KeyError, TypeError, ValueError) as error:
@@ -197,7 +197,7 @@ class Records(Generic[Record]):
         self._seen: dict[Path, tuple[tuple[int, int], dict[tuple[str, str], Record]]] = {}
 
     def of(self, model_type: str, task: str) -> Iterator[Record]:
-        """Return the records of a type and task, shipped ones first. Raise `BrokenInput` for an invalid file."""
+        """Return the records of a type and task, shipped ones first. Raises `BrokenInput` for an invalid file."""
         found = (self._in(path).get((model_type, task)) for path in self._paths())
         return (one for one in found if one is not None)
 
@@ -206,7 +206,7 @@ class Records(Generic[Record]):
         return sorted({name for path in self._paths() for name, task in self._in(path) if not task})
 
     def keep(self, model_type: str, task: str, record: Record | None, folder: Path | None = None) -> None:
-        """Store a record in `folder` (by default this machine's own); None removes it. Raise `OutputError`."""
+        """Store a record in `folder` (by default this machine's own); None removes it. Raises `OutputError`."""
         catalog = catalog_of(model_type)
         path = self._path(folder or cache_folder(DERIVED), folder_name(catalog.library, catalog.version))
         try:
@@ -251,7 +251,7 @@ _REFUSALS = Records("refused", "refusals", Refusal.from_dict, indent=1)
 def refusals() -> Mapping[str, Refusal]:
     """Return why model types of the installed libraries have no recipe of their primary task, by type.
 
-    Raise `BrokenInput` for a file that can't be read.
+    Raises `BrokenInput` for a file that can't be read.
     """
     return {name: one for name in _REFUSALS.types() if (one := refusal_of(name)) is not None}
 
@@ -264,6 +264,6 @@ def refusal_of(model_type: str, task: str | None = None) -> Refusal | None:
 def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, folder: Path | None = None) -> None:
     """Store in `folder` (by default this machine's own) why a type has no recipe; None removes the entry.
 
-    Raise `OutputError`.
+    Raises `OutputError`.
     """
     _REFUSALS.keep(model_type, task or "", refusal, folder)

@@ -30,7 +30,7 @@ _LINEAR_BIAS = "alibi"
 def draw(
     anatomy: ModelAnatomy, random: random.Random, usable: Callable[[AttentionLayer], bool], need: str
 ) -> AttentionLayer:
-    """Return one of the `usable` attention layers. Raise `ValueError` if there is none."""
+    """Return one of the `usable` attention layers. Raises `ValueError` if there is none."""
     sites = [site for site in anatomy.sites or anatomy.matrices if usable(site)]
     if not sites:
         raise ValueError(f"{anatomy.class_name} has no {need}")

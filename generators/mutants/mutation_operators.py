@@ -95,7 +95,7 @@ _KNOWN = {**OPERATORS, CONTROL: Operator(name=CONTROL, describe="changes nothing
 
 
 def parse_mutant(text: str) -> tuple[str, int]:
-    """Return operator and seed of `<operator>@<seed>`. Raise `UsageError`."""
+    """Return operator and seed of `<operator>@<seed>`. Raises `UsageError`."""
     name, separator, digits = text.partition("@")
     if name not in _KNOWN:
         raise UsageError(
@@ -111,7 +111,7 @@ def parse_mutant(text: str) -> tuple[str, int]:
 def mutate(model: torch.nn.Module, operator: str, seed: int, anatomy: ModelAnatomy) -> Mutant:
     """Break `model` in place; the same seed breaks the same place. `anatomy` is that of the unbroken model.
 
-    Raise `ValueError` if the model has no site for the operator.
+    Raises `ValueError` if the model has no site for the operator.
     """
     chosen = _KNOWN[operator]
     site = chosen.apply(model, random.Random(f"{operator}@{seed}"), anatomy)

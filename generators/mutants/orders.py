@@ -45,7 +45,7 @@ def write_orders(path: Path, orders: Mapping[Path, Order]) -> None:
 
 
 def read_orders(path: Path) -> dict[Path, Order]:
-    """Return the orders by suite. Raise `ValueError` or `OSError` if the file is invalid."""
+    """Return the orders by suite. Raises `ValueError` or `OSError` if the file is invalid."""
     read = json.loads(path.read_text(encoding="utf-8"))
     return {Path(suite): Order(**{**order, "mutants": tuple(order["mutants"])}) for suite, order in read.items()}
 

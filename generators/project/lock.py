@@ -39,7 +39,7 @@ def levels_to_lock(runs: Mapping[str, CellRun], accepted: Mapping[str, str]) -> 
 def with_expected(text: str, path: Path, levels: Mapping[str, Level]) -> LockChange:
     """Return the text of a project file with these levels in its lock; other cells and comments stay.
 
-    Raise `UsageError` if the table isn't written as [expected] with one cell per line.
+    Raises `UsageError` if the table isn't written as [expected] with one cell per line.
     """
     project = parse_project(text, path)
     lines = text.splitlines(keepends=True)
@@ -88,7 +88,7 @@ def _not_by_line(path: Path) -> UsageError:
 def update_expected(path: Path, levels: Mapping[str, Level]) -> tuple[str, ...]:
     """Write levels into the lock of a project file atomically, and return the changes.
 
-    Raise `UsageError` or `BrokenInput` for an invalid file, `OutputError` if it can't be written.
+    Raises `UsageError` or `BrokenInput` for an invalid file, `OutputError` if it can't be written.
     """
     change = with_expected(read_text(path), path, levels)
     if not change.changes:

@@ -127,7 +127,7 @@ def plan_run(
     """Plan all suites of the project in the order of the file, and keep those that were selected. Models in `names`
     that the file doesn't name get the file's defaults.
 
-    Raise `UsageError` with all models that can't be planned, for a cell that two entries ask for, and for a pattern
+    Raises `UsageError` with all models that can't be planned, for a cell that two entries ask for, and for a pattern
     that matches no cell; and as `choose_cells` does.
     """
     planned: dict[str, tuple[PlannedSuite, ProjectModel]] = {}
@@ -192,7 +192,7 @@ def _suites(
 def _located(project: Project, name: str) -> str:
     """Return the path of a folder of the repository for its name, or the name itself.
 
-    Raise `UsageError` for a folder outside the repository, also through a link or the working folder.
+    Raises `UsageError` for a folder outside the repository, also through a link or the working folder.
     """
     inside = project.root / name
     elsewhere = Path.cwd() != project.root and Path(name).exists()

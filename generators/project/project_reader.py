@@ -42,13 +42,13 @@ def schema() -> dict[str, Any]:
 def read_project(path: Path) -> Project:
     """Return the project of a file.
 
-    Raise `BrokenInput` if it can't be read or isn't TOML, `UsageError` with all its problems.
+    Raises `BrokenInput` if it can't be read or isn't TOML, `UsageError` with all its problems.
     """
     return parse_project(read_text(path), path)
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a project file. Raise `BrokenInput`."""
+    """Return the text of a project file. Raises `BrokenInput`."""
     try:
         if not path.is_file():
             raise BrokenInput(

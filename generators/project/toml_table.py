@@ -103,7 +103,7 @@ class TomlTable:
         return found or LineSpan(first=0, last=0)
 
     def problem(self, field: str, text: str, fix: str = "") -> None:
-        """Note a problem of a field (`""` for the table itself). Raise `TooManyProblems`."""
+        """Note a problem of a field (`""` for the table itself). Raises `TooManyProblems`."""
         if len(self._problems) >= MOST_PROBLEMS:
             raise TooManyProblems
         self._problems.append(TableProblem(line=self.span(field).first, text=f"{text}. {fix}" if fix else text))

@@ -335,7 +335,7 @@ def scale_slice(model: torch.nn.Module, rows: WeightSlice, factor: float) -> Non
 def swap_slices(model: torch.nn.Module, one: WeightSlice, other: WeightSlice) -> None:
     """Swap two projections' features in place, and their biases if both have one.
 
-    Raise `ValueError` if their shapes differ.
+    Raises `ValueError` if their shapes differ.
     """
     import torch
 

@@ -34,7 +34,7 @@ _OF_META = ("meta tensor", "meta device", "Meta", "FakeTensor", "aten::_local_sc
 
 
 def class_of(name: str, library: str = "transformers") -> Any:
-    """Return a class of a library by its name. Raise `ModelError`."""
+    """Return a class of a library by its name. Raises `ModelError`."""
     module = importlib.import_module(library)
     found = getattr(module, name, None)
     if found is None:
@@ -44,7 +44,7 @@ def class_of(name: str, library: str = "transformers") -> Any:
 
 def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> torch.nn.Module:
     """Return the float32 model with these constructor arguments, on CPU, in evaluation mode, with the library's
-    weights; a model of diffusers if there is no configuration class. Raise `ModelError` with the constructor's
+    weights; a model of diffusers if there is no configuration class. Raises `ModelError` with the constructor's
     reason."""
     try:
         if not config_class:
@@ -60,7 +60,7 @@ def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> tor
 
 
 def filled_model(recipe: Recipe) -> torch.nn.Module:
-    """Return the tiny model of a recipe with its seeded test weights. Raise `ModelError`."""
+    """Return the tiny model of a recipe with its seeded test weights. Raises `ModelError`."""
     made = build(recipe.config_class, recipe.model_class, recipe.config).float()  # OneFormer builds itself in float64
     return cast("torch.nn.Module", fill(made, gain=recipe.gain or 1.0, zero_centered=recipe.zero_centered))
 

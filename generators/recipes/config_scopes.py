@@ -59,7 +59,7 @@ def attribute_of(config: Any, *names: str) -> Any:
 
 
 def known_of(config: Any, what: str, *names: str) -> list[Any]:
-    """Return these attributes of a configuration or its parts. Raise `ModelError` if one is missing."""
+    """Return these attributes of a configuration or its parts. Raises `ModelError` if one is missing."""
     values = [attribute_of(config, name) for name in names]
     if None in values:
         raise ModelError(
@@ -142,7 +142,7 @@ def readable(config: Any) -> Any:
 def all_overrides() -> Mapping[str, Mapping[str, Any]]:
     """Return all entries by model type, including `config` and `inputs` of the entries that they are `like`.
 
-    Raise `BrokenInput` if a type is in two files, if an entry has an unknown key or no reason, or if `like` is
+    Raises `BrokenInput` if a type is in two files, if an entry has an unknown key or no reason, or if `like` is
     circular.
     """
     found: dict[str, dict[str, Any]] = {}

@@ -178,7 +178,7 @@ def _best_of(
 def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     """Derive the recipe of a model type's tiny model; `task` None is its primary one.
 
-    If no gain is accepted, the next larger configuration is tried. Raise `ModelError` for an unknown type or task,
+    If no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type or task,
     and with the figures if nothing is accepted.
     """
     what, chosen = classify_type(model_type), task_class(model_type, task)
@@ -202,7 +202,7 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
 
 
 def task_class(model_type: str, task: str | None) -> TaskClass:
-    """Return the class that does a task, None for the primary one. Raise `ModelError` if the type has none."""
+    """Return the class that does a task, None for the primary one. Raises `ModelError` if the type has none."""
     tasks = catalog_of(model_type).tasks_of(model_type)
     chosen = next((t for t in tasks if task in (None, t.task)), None)
     if chosen is None:
@@ -212,7 +212,7 @@ def task_class(model_type: str, task: str | None) -> TaskClass:
 
 
 def _config_class(what: Classification, chosen: TaskClass) -> str:
-    """Return the configuration class that a model is built with; empty for diffusers. Raise `ModelError`."""
+    """Return the configuration class that a model is built with; empty for diffusers. Raises `ModelError`."""
     if what.architecture == "diffusion":
         return ""
     _require_forward(chosen.model_class)
@@ -251,7 +251,7 @@ def best_recipe(
 ) -> Recipe:
     """Return the recipe of the first of `configs` in which faults are detected, by the `likely` or the best gain.
 
-    Raise `ModelError` naming the model (`which`), with the figures if none is accepted, or with the reason why the
+    Raises `ModelError` naming the model (`which`), with the figures if none is accepted, or with the reason why the
     last of them can't be built or run.
     """
     config_class = _config_class(what, chosen)
@@ -294,7 +294,7 @@ class OpenedCheckpoint:
 def open_checkpoint(folder: Path, *, empty: bool = False) -> OpenedCheckpoint:
     """Open a checkpoint as its suite will; `empty` reads only the names and shapes of its weights.
 
-    Raise `BrokenInput` or `ModelError` if it can't be run.
+    Raises `BrokenInput` or `ModelError` if it can't be run.
     """
     checkpoint = read_checkpoint(folder, needs_weights=True)
     what = classify_folder(folder, str(folder))

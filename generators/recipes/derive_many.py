@@ -56,7 +56,7 @@ def derive_and_keep(
     """Derive each in its own child, `jobs` at a time, and yield the results as they finish, in any order.
 
     A result is stored before it is yielded, so an interruption loses nothing: in the package's data if `shipped`,
-    else in this machine's folder. Imports torch and transformers into this process. Raise `OutputError`.
+    else in this machine's folder. Imports torch and transformers into this process. Raises `OutputError`.
     """
     folder = SHIPPED if shipped else None
     for asked, answer, lost in in_children(wanted, _derive, jobs=jobs, timeout_s=timeout_s):

@@ -68,7 +68,7 @@ def tiny_arguments(model_class: Any, family: str) -> dict[str, Any]:
     """Return the constructor arguments of a small model of `model_class`: JSON values that differ from the defaults.
 
     Nothing is imported. `overrides/diffusion.toml` takes precedence; its entry of a family counts for the classes
-    with such an argument. Raise `ModelError` for a family without a tiny model, with the reason.
+    with such an argument. Raises `ModelError` for a family without a tiny model, with the reason.
     """
     if why := overrides(family).get("refused"):
         raise ModelError(f"no tiny {family} can be made", why=why)
@@ -165,7 +165,7 @@ def rows_and_columns(unit: int) -> list[list[int]]:
 def diffusion_specs(model: Any, family: str) -> dict[str, Spec]:
     """Return the specifications of the inputs of a pipeline's part, in the order of its signature.
 
-    Raise `ModelError` if it takes no known input.
+    Raises `ModelError` if it takes no known input.
     """
     takes = inspect.signature(model.forward).parameters
     given = overrides_of(type(model).__name__, family, "inputs")

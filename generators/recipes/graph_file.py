@@ -28,7 +28,7 @@ _SIZES = (8, 16, 32, 64, 224)
 
 
 def derive_graph(name: str) -> GivenRecipe:
-    """Return the recipe of a graph file. Raise `BrokenInput` if it can't be read, `ModelError` if it can't be
+    """Return the recipe of a graph file. Raises `BrokenInput` if it can't be read, `ModelError` if it can't be
     tested: it doesn't fit into free memory, or has no reference that is independent of the runtimes."""
     file = Path(name).expanduser()
     _require_memory(file, ())

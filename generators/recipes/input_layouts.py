@@ -54,7 +54,7 @@ _TEXT_BEHIND = 3
 def sound_layouts(name: str, model: Any, *, in_text: bool) -> list[Spec]:
     """Return the possible specifications of an input of this name, the likeliest first; empty if it isn't sound.
 
-    `in_text` says whether the sound has placeholder tokens in the text, so that its length is fixed. Raise
+    `in_text` says whether the sound has placeholder tokens in the text, so that its length is fixed. Raises
     `ModelError` if the configuration leaves the shape open.
     """
     if name == "input_features":
@@ -146,7 +146,7 @@ def _exact(kernels: Any, strides: Any) -> Spec:
 def _step(model: Any) -> int:
     """Return the samples per frame: the product of the convolutions' strides, without those of a decoder.
 
-    Raise `ModelError` if no convolution has a stride above one.
+    Raises `ModelError` if no convolution has a stride above one.
     """
     import torch
 
@@ -248,7 +248,7 @@ def placeholder_positions(
     """Return the columns of the placeholders of each modality, as `[token, start, stop]`, in the number that the
     model needs.
 
-    They follow one another in columns without padding. Raise `ModelError` if the model's number can't be found.
+    They follow one another in columns without padding. Raises `ModelError` if the model's number can't be found.
     """
     counts = {modality: _count_of(model, modality, token, specs) for modality, token in tokens.items()}
     start = -sum(counts.values()) - _TEXT_BEHIND if side == "left" else 1

@@ -53,7 +53,7 @@ _NAMED_ANEW = {"image_patches": "pixel_values", "pixel_values_images": "pixel_va
 def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most: int) -> dict[str, dict[str, Any]]:
     """Return the specifications of the inputs of a model's forward, in the order of its signature.
 
-    `side` is the padding side of token sequences, `most` the number of tokens that a position table allows. Raise
+    `side` is the padding side of token sequences, `most` the number of tokens that a position table allows. Raises
     `ModelError` if it takes no known input.
     """
     config = model.config

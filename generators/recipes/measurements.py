@@ -126,7 +126,7 @@ def sensitivity_of(
     small faults and without router biases, if there are any. A figure is `_FARTHEST` if an output isn't finite or
     changes its shape, as speech that becomes longer.
 
-    `model` is float32 and stays unchanged. Raise `ReferenceNotFinite`.
+    `model` is float32 and stays unchanged. Raises `ReferenceNotFinite`.
     """
     from hardware.model.calls import forget_passes
 

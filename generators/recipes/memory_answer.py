@@ -46,7 +46,7 @@ class MemoryAnswer:
 def memory_answer(found: Classification, asked: Mapping[str, Any]) -> MemoryAnswer:
     """Return the estimates for a model; `asked` has the form of `generators.recipes.memory.memory_request.memory_of`.
 
-    This process computes nothing and doesn't import torch. Raise `ModelError` with the reason if nothing can be
+    This process computes nothing and doesn't import torch. Raises `ModelError` with the reason if nothing can be
     estimated.
     """
     known_type = found.model == found.model_type

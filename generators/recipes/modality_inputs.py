@@ -38,7 +38,7 @@ _PLACES_A_SIDE = 3
 def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None:
     """Return the specification of an input by its name, or None for other inputs. `takes` are the names of all.
 
-    Raise `ModelError` if the configuration leaves the shape open.
+    Raises `ModelError` if the configuration leaves the shape open.
     """
     makers: dict[str, Callable[[Any], Spec]] = {
         "bbox": _boxes,
@@ -64,7 +64,7 @@ def _boxes(config: Any) -> Spec:
 def scene_spec(name: str, takes: Collection[str], config: Any, entry: TaskEntry) -> Spec | None:
     """Return the specification of an input by its name, or None for other inputs. `takes` are the names of all.
 
-    Raise `ModelError` if the configuration leaves the shape open.
+    Raises `ModelError` if the configuration leaves the shape open.
     """
     frames = attribute_of(config, *roles()["config"]["frames"])
     if name == "pixel_values" and (entry.images > 1 or frames):

@@ -30,7 +30,7 @@ _GIVEN = {"module": "own_module.derive_own_module", "graph": "graph_file.derive_
 def recipe_for(model_type: str, task: str | None = None) -> Recipe:
     """Return the recipe of a model type: the stored one, else one derived now (seconds, imports torch) and stored.
 
-    Raise `ModelError` for an unknown type or task, or if no acceptable tiny model was found.
+    Raises `ModelError` for an unknown type or task, or if no acceptable tiny model was found.
     """
     stored = load_recipe(model_type, task)
     if stored is not None:
@@ -45,7 +45,7 @@ def recipe_for(model_type: str, task: str | None = None) -> Recipe:
 def derive_checkpoint(folder: Path | str) -> Recipe:
     """Return the recipe of a real checkpoint in a local folder (config.json and safetensors); it isn't stored.
 
-    Raise `BrokenInput` or `ModelError` if the folder can't be read or run, or if there is no answer in an hour.
+    Raises `BrokenInput` or `ModelError` if the folder can't be read or run, or if there is no answer in an hour.
     """
     return _recipe("derive.derive_checkpoint", str(folder))
 
@@ -67,7 +67,7 @@ def real_calls_of(model_type: str) -> tuple[OperatorCall, ...]:
     """Return how a model type calls torch's operators at the size of its default configuration: dtypes and shapes of
     a forward pass in which nothing is allocated.
 
-    Raise `ModelError` if the type's code can't be run on shapes alone, or if there is no answer in ten minutes.
+    Raises `ModelError` if the type's code can't be run on shapes alone, or if there is no answer in ten minutes.
     """
     return tuple(OperatorCall.from_dict(one) for one in _ask("real_dims.real_calls", model_type))
 
@@ -75,7 +75,7 @@ def real_calls_of(model_type: str) -> tuple[OperatorCall, ...]:
 def check_checkpoint(folder: Path | str) -> tuple[str, ...]:
     """Return the remarks on a checkpoint before it runs, such as unused weights.
 
-    Raise `BrokenInput` or `ModelError` if `derive_checkpoint` refuses the folder without computing anything. Takes
+    Raises `BrokenInput` or `ModelError` if `derive_checkpoint` refuses the folder without computing anything. Takes
     seconds, in a child process that reads only the headers of the weights.
     """
     return tuple(_ask("derive.remarks_of", str(folder)))

@@ -35,7 +35,7 @@ _HOW = (
 
 
 def derive_own_module(name: str) -> GivenRecipe:
-    """Return the recipe of `package.module:factory`, whose code is run. Raise `ModelError` if it can't be tested."""
+    """Return the recipe of `package.module:factory`, whose code is run. Raises `ModelError` if it can't be tested."""
     factory, module = _factory(name)
     model, inputs, paired = _made(name, factory, module)
     specs = {key: _spec(name, key, value) for key, value in inputs.items()}

@@ -99,7 +99,7 @@ class _Trace:
 
 
 def code_facts_of(recipe: Recipe) -> CodeFacts:
-    """Return the facts of a recipe's tiny model. Raise `ModelError` if it can't be built any more."""
+    """Return the facts of a recipe's tiny model. Raises `ModelError` if it can't be built any more."""
     model, inputs = filled_model(recipe), _inputs(recipe)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice to users, and warnings of tracing about constants
@@ -121,7 +121,7 @@ def code_facts_of(recipe: Recipe) -> CodeFacts:
 
 
 def with_onnx(facts: CodeFacts, recipe: Recipe) -> CodeFacts:
-    """Return facts with the type's present ONNX exports, for each shape of its suite. Raise `ModelError` as above,
+    """Return facts with the type's present ONNX exports, for each shape of its suite. Raises `ModelError` as above,
     and `ImportError` without the exporter's packages."""
     model = filled_model(recipe)
     subject = ModelInput(
@@ -226,8 +226,8 @@ def onnx_operators(subject: ModelInput, inputs: Mapping[str, Array]) -> tuple[st
     """Return the operators of a model's verified export for these inputs, in alphabetical order.
 
     `onnx.Reshape` means that there is one; `onnx.Reshape[6]` that it has a tensor of six axes (from five on),
-    `onnx.Add(int64)` that its output isn't floating-point, `onnx.Einsum(ij,jk->ik)` its equation. Raise `Unsupported`
-    if no export is correct, and `ImportError` without the packages of `requirements-onnx.txt`.
+    `onnx.Add(int64)` that its output isn't floating-point, `onnx.Einsum(ij,jk->ik)` its equation. Raises
+    `Unsupported` if no export is correct, and `ImportError` without the packages of `requirements-onnx.txt`.
     """
     if missing := missing_packages():
         raise ImportError(missing)

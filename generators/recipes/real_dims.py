@@ -51,7 +51,7 @@ _OF_FAKES = "prim."
 def derive_real(name: str, task: str | None = None) -> Recipe:
     """Return the recipe of a model type, or of a folder with a config.json, at its real widths with few layers.
 
-    Raise `ModelError` if it doesn't fit into free memory (with the figures), or isn't accepted.
+    Raises `ModelError` if it doesn't fit into free memory (with the figures), or isn't accepted.
     """
     what, chosen, config, whose = start(name, task)
     refused = ""
@@ -74,7 +74,7 @@ def derive_real(name: str, task: str | None = None) -> Recipe:
 
 def start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, str]:
     """Return the classification of a model type or of a folder with a config.json, the class that does the task,
-    its configuration, and the configuration's source in words. Raise `ModelError` or `BrokenInput`."""
+    its configuration, and the configuration's source in words. Raises `ModelError` or `BrokenInput`."""
     catalog = load_catalog()
     if name in catalog.configs:
         what = classify_type(name)
@@ -156,7 +156,7 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[OperatorCall, 
 
     Nothing is allocated: parameters and inputs are fakes. If the model's code can't be run on those, it is run
     without masks, whose values it may read, and finally as graphs are made of it (`hardware/export/convert_model.py`:
-    experts without a loop). Sizes that depend on values have names (`u0`). Raise `ModelError` if the type has no
+    experts without a loop). Sizes that depend on values have names (`u0`). Raises `ModelError` if the type has no
     recipe, or its code reads the values of other tensors.
     """
     from hardware.export.traceable import traceable_parts

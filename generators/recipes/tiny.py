@@ -232,7 +232,7 @@ def tiny_configs(
 
     Arguments are JSON values that differ from the defaults; nested dicts are sub-configurations. The same follow with
     the padding token, if a table of positions can count from it; only the constructor shows which models need that.
-    Imports transformers. Raise `ModelError` with the reason if the type is unknown, its defaults can't be built, or
+    Imports transformers. Raises `ModelError` with the reason if the type is unknown, its defaults can't be built, or
     no divisor fits.
     """
     entry = next(filter(None, (overrides(name, task) for name in catalog.names_of(model_type))), {})
@@ -272,7 +272,7 @@ def _padding_tokens(config: Any) -> dict[int | str, int]:
 
 
 def _defaults(model_type: str, catalog: Catalog) -> Any:
-    """Return the library's default configuration of a type. Raise `ModelError` with the constructor's reason."""
+    """Return the library's default configuration of a type. Raises `ModelError` with the constructor's reason."""
     import transformers
 
     name = catalog.config_class(model_type)

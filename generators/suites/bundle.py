@@ -26,8 +26,8 @@ _MOMENT = (1980, 1, 1, 0, 0, 0)  # a fixed date gives the same bytes each time
 def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> tuple[str, ...]:
     """Write the zip file and return the names in it. The same suites and versions give the same bytes.
 
-    `versions` are those of the machine that packs. Raise `OutputError` if the file can't be written, and `UsageError`
-    for a name that isn't a zip file's or for suites that import a user's own code.
+    `versions` are those of the machine that packs. Raises `OutputError` if the file can't be written, and
+    `UsageError` for a name that isn't a zip file's or for suites that import a user's own code.
     """
     if path.suffix != ".zip" or not path.stem.strip("."):  # its folder in the archive would be the parent
         raise UsageError(f"{path} is not the name of a zip file", fix="For example: --bundle suite.zip")
@@ -46,7 +46,7 @@ def packed(
     """Return the names of a bundle's files and the bytes of its zip file; all lie below the folder `stem`.
 
     `texts` are suites on disk by file name, used instead of the planned ones because a person may have edited them.
-    Raise `UsageError` for suites that import a user's own code.
+    Raises `UsageError` for suites that import a user's own code.
     """
     on_disk = {f"{SUITES}/{name}": text for name, text in (texts or {}).items()}
     files = bundle_files(stem, planned, versions) | package_part() | on_disk
@@ -54,7 +54,7 @@ def packed(
 
 
 def bundle_files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the files of a bundle by name, without its package `hardware`. Raise `UsageError` for suites that
+    """Return the files of a bundle by name, without its package `hardware`. Raises `UsageError` for suites that
     import a user's own code."""
     for one in planned:
         if isinstance(one.profile.recipe, GivenRecipe) and one.profile.recipe.kind == "module":

@@ -274,7 +274,7 @@ def render(
 
     A checkpoint lies in `folder`, relative to the suite, or in the local Hub cache under `hub_id`; without either,
     the variable HWCOMPAT_CHECKPOINTS names its folder. `tolerance` is a repository's own, shown in the suite with its
-    reason; without one the product's tolerance counts. Raise `UsageError` if the recipe's architecture has no
+    reason; without one the product's tolerance counts. Raises `UsageError` if the recipe's architecture has no
     template, or if a user's template is broken.
     """
     checks = applicable_checks(
@@ -363,7 +363,7 @@ def _is_composed(config: Mapping[str, Any]) -> bool:
 
 
 def _filled(architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:
-    """Return the stamped text of the template of that name; a user's folder comes first. Raise `UsageError`."""
+    """Return the stamped text of the template of that name; a user's folder comes first. Raises `UsageError`."""
     name = f"{architecture}.py.j2"
     if template_folder is not None:
         body = rendered_in_child(environment(template_folder), name, values)

@@ -65,7 +65,7 @@ def state_of(path: Path, text: str) -> SuiteState:
 def write_suite(folder: Path, name: str, text: str, *, force: bool = False) -> SuiteState:
     """Write a suite into `folder`, and return the state of the file before.
 
-    A file that was edited by hand is kept unless `force`; a current one isn't touched. Writing is atomic. Raise
+    A file that was edited by hand is kept unless `force`; a current one isn't touched. Writing is atomic. Raises
     `OutputError`.
     """
     path = folder / name
@@ -79,7 +79,7 @@ def write_suite(folder: Path, name: str, text: str, *, force: bool = False) -> S
 def prepare_folder(folder: Path) -> None:
     """Create the folder of suites, with the `conftest.py` that lets plain pytest record evidence.
 
-    An existing `conftest.py` is kept. Raise `OutputError`.
+    An existing `conftest.py` is kept. Raises `OutputError`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def compare_folder(
     """Return the state of each suite in `folder`, and the texts that `regenerate` gave for them.
 
     `regenerate` raises `HwCompatError` if a suite can't be made any more: the file is an orphan. Files without a cell
-    are a person's own and are ignored. Raise `BrokenInput` if there is no such folder.
+    are a person's own and are ignored. Raises `BrokenInput` if there is no such folder.
     """
     if not folder.is_dir():
         raise BrokenInput(f"{folder} is no folder of suites", fix="Name the folder that --output-dir wrote to.")
@@ -164,7 +164,7 @@ def compare_suites(
 ) -> FolderState:
     """Compare suites, and with `update` write the changed ones; `planned` are required texts by file name.
 
-    Raise `NothingMatched` for a folder without suites, `BrokenInput` without a folder, `OutputError`.
+    Raises `NothingMatched` for a folder without suites, `BrokenInput` without a folder, `OutputError`.
     """
     found, texts = compare_folder(folder, lambda suite: planned.get(suite.path.name) or regenerate(suite))
     there = {one.path.name for one in found}
@@ -200,7 +200,7 @@ def regenerate(
 ) -> str:
     """Return the present text for the cell of a suite. `tolerance` is the project file's for that cell, if any.
 
-    Raise `ModelError` if its model is unknown now, or is a checkpoint, whose folder isn't in the suite.
+    Raises `ModelError` if its model is unknown now, or is a checkpoint, whose folder isn't in the suite.
     """
     if suite.subject == "checkpoint":
         raise ModelError(

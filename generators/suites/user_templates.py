@@ -51,7 +51,7 @@ class FolderAlone(jinja2.FileSystemLoader):
 
     def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
         """Return Jinja's source, read once: the suites of a command mustn't depend on when they were rendered, and
-        reading again takes a fifteenth of the time. Raise `jinja2.TemplateError` for a file that is elsewhere or
+        reading again takes a fifteenth of the time. Raises `jinja2.TemplateError` for a file that is elsewhere or
         too large."""
         for folder in self.searchpath:
             path = Path(folder, *split_template_path(template))
@@ -68,7 +68,7 @@ def rendered_in_child(environment: jinja2.Environment, name: str, values: Mappin
     """Return the text of a template, compiled and rendered in a forked process with a limit on memory and time,
     because compiling evaluates constants.
 
-    Raise `UsageError` with the template's error, or if it exceeded the limits.
+    Raises `UsageError` with the template's error, or if it exceeded the limits.
     """
     if not hasattr(os, "fork"):
         return text_of(environment, name, values)
@@ -84,7 +84,7 @@ def rendered_in_child(environment: jinja2.Environment, name: str, values: Mappin
 
 
 def text_of(environment: jinja2.Environment, name: str, values: Mapping[str, Any]) -> str:
-    """Return the text of a template, at most 4 MiB. Raise `UsageError` for whatever it raises."""
+    """Return the text of a template, at most 4 MiB. Raises `UsageError` for whatever it raises."""
     try:
         return "".join(_limited(environment.get_template(name).generate(values)))
     except UsageError:

@@ -75,7 +75,7 @@ def verify_suites(
     """Verify the suites among these files, in order; `jobs` at a time, None for a suitable number.
 
     Files without a cell are a person's own tests and are ignored. `select` and `skip` are patterns of cells. Nothing
-    that runs here becomes evidence. Raise `NothingMatched` if there is no suite.
+    that runs here becomes evidence. Raises `NothingMatched` if there is no suite.
     """
     read = [one for one in (_read(path) for path in paths) if one is not None]
     if not read:
@@ -229,7 +229,7 @@ class Verification:
 
 
 def verify_asked(asked: Options, paths: Sequence[Path], progress: Progress) -> Verification:
-    """Verify these files under a command line's options. Raise `NothingMatched` if none of them is a suite."""
+    """Verify these files under a command line's options. Raises `NothingMatched` if none of them is a suite."""
     limits = Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit())
     by_folder = asked.folder_to_verify() is not None  # otherwise the patterns have been applied already
     found = verify_suites(
@@ -292,7 +292,7 @@ def publish_suites(
     """Write the suites that `verify` finds good into `folder`, after all were verified in another folder.
 
     An interruption before that leaves the folder unchanged. A file that was edited by hand is verified in place and
-    kept unless `force`. Raise `OutputError`.
+    kept unless `force`. Raises `OutputError`.
     """
     texts = {suite.file_name: suite.text for suite in planned}
     edited = [

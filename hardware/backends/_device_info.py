@@ -69,7 +69,7 @@ class DeviceSettings:
     memory_format: DeviceSetting
 
     def with_own(self, own: Mapping[str, Any]) -> DeviceSettings:
-        """Return the settings with some values replaced. Raise `UsageError` for an unknown name or a wrong type."""
+        """Return the settings with some values replaced. Raises `UsageError` for an unknown name or a wrong type."""
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, value in own.items():
             if name not in known:

@@ -28,7 +28,7 @@ Options = Mapping[str, str]
 
 
 def open_model(exported: Exported, subject: ModelInput, device: str, options: Options) -> OpenedModel:
-    """Compile an export for a device. Raise `Unsupported` at the stage `compile` if the runtime refuses it."""
+    """Compile an export for a device. Raises `Unsupported` at the stage `compile` if the runtime refuses it."""
     name = class_name(subject) if exported.method == EXPORTER else ""
     with _compile_errors("the model", device):
         if name:

@@ -211,7 +211,7 @@ class TorchBackend(BaseBackend):
         return torch.device(self.DEVICE_TYPE, self.device_id)
 
     def _register(self) -> None:
-        """Register the device with torch if needed; repeated calls are harmless. Raise `BackendUnavailable`."""
+        """Register the device with torch if needed; repeated calls are harmless. Raises `BackendUnavailable`."""
 
     @property
     def device(self) -> torch.device:

@@ -188,7 +188,7 @@ class WebBackend(NodesBackend):
         return self.call("describe", stage=Stage.LOAD, settings=self.places())
 
     def places(self) -> dict[str, Any]:
-        """Return the environment's files for the worker. Raise `BackendUnavailable` if one is missing."""
+        """Return the environment's files for the worker. Raises `BackendUnavailable` if one is missing."""
         here = self.environment
         if here.python is None or here.browser is None or here.browser.path is None:
             raise BackendUnavailable(f"{self.target} isn't here", why=self.missing())

@@ -50,7 +50,7 @@ def placement(report: Mapping[str, Any], nodes: Mapping[str, str], target_provid
     `report["providers"]` has for each provider the number of its nodes (`stated`), whether they are `all`, and
     `listed` nodes as operator and name; `report["taken"]` has the same for nodes that a provider fuses. Nodes count
     for the target if it lists them, or if it fuses and says that it takes them. A node that the runtime replaced is
-    matched by another one of its operator. Raise `Incomplete`.
+    matched by another one of its operator. Raises `Incomplete`.
     """
     _require_complete(report)
     needed = [name for name, kind in nodes.items() if operator_in(kind) not in REARRANGING_OPERATORS]

@@ -56,7 +56,7 @@ class WebRunnable(ExportedRunnable):
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         """Decode greedily, with a graph for the prompt and one for each token, called by the library's decoding loop.
 
-        Raise `Unsupported` if a graph leaves more to the host than is allowed.
+        Raises `Unsupported` if a graph leaves more to the host than is allowed.
         """
         graphs = {name: functools.partial(self._graph, name) for name in self.graphs}
         return decode(self.subject.model, graphs, inputs, steps=steps)
@@ -117,7 +117,7 @@ class WebRunnable(ExportedRunnable):
         return in_float16(file, self.folder) if self.precision == "float16" else file
 
     def placed(self, inputs: Inputs) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Return the placement that the runtime reports. Raise `Unsupported` if nodes are missing."""
+        """Return the placement that the runtime reports. Raises `Unsupported` if nodes are missing."""
         shapes = shapes_of(inputs)
         found = self._placed(self.files[shapes], self.proofs[shapes])
         return found.native, found.host

@@ -69,8 +69,8 @@ class WorkerBackend(BaseBackend):
         return self.describe()
 
     def call(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
-        """Call the worker. Raise `WorkerError` with the error of the call, and `Unsupported` at `stage` if the worker
-        ended: its error type distinguishes a hang, a crash and lack of memory."""
+        """Call the worker. Raises `WorkerError` with the error of the call, and `Unsupported` at `stage` if the
+        worker ended: its error type distinguishes a hang, a crash and lack of memory."""
         try:
             return self._worker_here().call(do, **arguments)
         except WorkerTimeout as error:

@@ -266,7 +266,7 @@ class BaseBackend(ABC):
         """Number of devices that the runtime sees; 0 if the target can't be used."""
 
     def set_device(self, device_id: int) -> None:
-        """Use another device of the target. Raise `BackendUnavailable` if there are fewer devices."""
+        """Use another device of the target. Raises `BackendUnavailable` if there are fewer devices."""
         count = self.device_count
         if not 0 <= device_id < count:
             raise BackendUnavailable(f"{self.BACKEND_NAME}:{device_id} isn't there", why=f"there are {count} devices")
@@ -309,7 +309,7 @@ class BaseBackend(ABC):
         return settings_for(self.target).with_own(self._config)
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Set values that take precedence over the recommended ones. Raise `UsageError` for an unknown setting."""
+        """Set values that take precedence over the recommended ones. Raises `UsageError` for an unknown setting."""
         settings_for(self.target).with_own(config)
         self._config = dict(config)
 
@@ -331,7 +331,7 @@ class BaseBackend(ABC):
     ) -> Any:
         """Return the module on the device, optimized up to a level; `optimized` holds the result.
 
-        Raise `Unsupported` if the target doesn't run modules.
+        Raises `Unsupported` if the target doesn't run modules.
         """
         raise self._runs_no_modules()
 
@@ -356,7 +356,7 @@ class BaseBackend(ABC):
     def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         """Load the model on the target, and take it over: the caller doesn't use it afterwards.
 
-        Raise `Unsupported` with a cause, or the runtime's own error.
+        Raises `Unsupported` with a cause, or the runtime's own error.
         """
 
     def require(self, precision: str) -> None:
@@ -365,7 +365,7 @@ class BaseBackend(ABC):
             raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
 
     def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
-        """Load a graph file on the target. Raise `Unsupported` if its runtime doesn't read such files."""
+        """Load a graph file on the target. Raises `Unsupported` if its runtime doesn't read such files."""
         raise Unsupported(
             f"{self.target} runs no {subject.file.suffix} files", error_type="unsupported_format", stage=Stage.LOAD
         )

@@ -170,7 +170,7 @@ class QNNBackend(OnnxWorkerBackend):
     def arithmetic(self) -> str:
         """Return the precision in which HTP computes a float32 graph, measured with numbers that only that one gives.
 
-        Raise `Unsupported` if a session doesn't give a known answer: then none of its outputs means anything.
+        Raises `Unsupported` if a session doesn't give a known answer: then none of its outputs means anything.
         """
         from ..known_answer import agrees
         from ._onnx_probe import precision_of, values_to_copy, write_copy

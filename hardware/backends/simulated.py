@@ -51,7 +51,7 @@ class SimulatedFault:
 
     @classmethod
     def parse(cls, text: str) -> SimulatedFault:
-        """Return the fault that `kind[:operator]` or `kind@seed` names. Raise `UsageError`."""
+        """Return the fault that `kind[:operator]` or `kind@seed` names. Raises `UsageError`."""
         match = _FAULT.fullmatch(text)
         if match is None or match["kind"] not in FAULT_KINDS:
             raise UsageError(

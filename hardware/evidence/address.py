@@ -33,7 +33,7 @@ class Address:
 
     @property
     def copy(self) -> Path:
-        """Return the folder in the cache that holds a copy of the objects. Raise `OutputError`."""
+        """Return the folder in the cache that holds a copy of the objects. Raises `OutputError`."""
         return cache_folder("object-storage") / hashlib.sha256(str(self).encode()).hexdigest()[:24]
 
 
@@ -43,7 +43,7 @@ def is_address(text: str) -> bool:
 
 
 def parse_address(text: str) -> Address:
-    """Return the address in a text. Raise `UsageError`, which repeats nothing that may be a secret."""
+    """Return the address in a text. Raises `UsageError`, which repeats nothing that may be a secret."""
     found = _ADDRESS.fullmatch(text)
     if found is None or "::" in text:
         raise UsageError("that is no address of evidence", fix="For example: s3://bucket/prefix")

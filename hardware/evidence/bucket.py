@@ -66,7 +66,7 @@ def mirror(
 ) -> Mirrored:
     """Bring the copy of an address up to date. Objects whose names aren't `wanted` are neither copied nor removed.
 
-    Raise `BrokenInput` if there is no such place, if it is empty (unless `may_be_empty`), or if an object keeps
+    Raises `BrokenInput` if there is no such place, if it is empty (unless `may_be_empty`), or if an object keeps
     changing while it is read; `UsageError`, `OutputError`.
     """
     store = ObjectStore(address)
@@ -199,7 +199,7 @@ def publish(folder: Path, address: Address) -> tuple[Published, ...]:
     """Publish the files of a folder's finished runs and its Parquet files: all of them or none.
 
     New lines are checked against the schema and the plan, as `merge_evidence` does, and each object is read back.
-    Files of unfinished runs and changed files are left out. Raise `BrokenInput` if another object has one of these
+    Files of unfinished runs and changed files are left out. Raises `BrokenInput` if another object has one of these
     names or a file isn't evidence; `OutputError`, `UsageError`.
     """
     check_folder(folder)
@@ -239,7 +239,8 @@ def _finished(folder: Path) -> tuple[dict[str, Path], list[Published]]:
 
 
 def _state(path: Path, copy: Path, is_there: bool, address: Address) -> str:
-    """Return whether a file is new in the store, continues the object there, or adds nothing. Raise `BrokenInput`."""
+    """Return whether a file is new in the store, continues the object there, or adds nothing. Raises
+    `BrokenInput`."""
     if not is_there:
         return "put"
     if not copy.exists():

@@ -67,7 +67,7 @@ def compact(folder: Path) -> Compacted:
     """Move the lines of finished files into Parquet files by month, in batches that fit in memory.
 
     Each file is removed after its lines were read back; then the small Parquet files of each month are joined. One
-    process at a time compacts a folder. Raise `BrokenInput` if there is no such folder or it has a foreign Parquet
+    process at a time compacts a folder. Raises `BrokenInput` if there is no such folder or it has a foreign Parquet
     file; `OutputError` if a new file can't be written, which undoes nothing that was done before.
     """
     import duckdb
@@ -213,7 +213,7 @@ def _write_verified(
 ) -> tuple[Path, int]:
     """Write the result of the query `rows` to a file of a month that is named after `of`. Return its path and its
     number of lines. The file appears after it was read back and equals the result of `wanted`: file, number and line.
-    Raise `OSError`, `duckdb.Error`."""
+    Raises `OSError`, `duckdb.Error`."""
     month.mkdir(exist_ok=True)
     if month.is_symlink():
         raise OSError(f"{month.name} is a link to another folder")

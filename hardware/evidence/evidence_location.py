@@ -21,7 +21,7 @@ class EvidenceLocation(click.ParamType[Path | Address]):
         self._path = click.Path(path_type=Path, file_okay=file_okay)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | Address:
-        """Return the place. Raise `UsageError` for an invalid address and for one that contains credentials."""
+        """Return the place. Raises `UsageError` for an invalid address and for one that contains credentials."""
         if isinstance(value, Path | Address):
             return value
         if is_address(str(value)):

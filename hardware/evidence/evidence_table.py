@@ -96,7 +96,7 @@ class EvidenceTable:
     """The tables `checks`, `runs` and `ended` of a folder, in `connection`; `ended` names the finished runs.
 
     `broken` are the lines found broken so far, and `damaged` the results lost with them. Use it as a context manager.
-    `source` is a folder, or evidence in memory. Raise `BrokenInput` if there is no such folder or it has a foreign
+    `source` is a folder, or evidence in memory. Raises `BrokenInput` if there is no such folder or it has a foreign
     Parquet file; `UnusualEvidenceError` if DuckDB can't parse a line that Python may be able to.
     """
 
@@ -267,7 +267,7 @@ class EvidenceTable:
     def lines(self, places: Iterable[int]) -> dict[int, Line]:
         """Return the lines at some places. A broken line is left out and added to `broken`.
 
-        Raise `UnusualEvidenceError` if a line differs from its row.
+        Raises `UnusualEvidenceError` if a line differs from its row.
         """
         found: dict[int, Line] = {}
         packed: dict[Path, list[int]] = {}

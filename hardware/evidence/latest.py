@@ -81,7 +81,7 @@ def read_latest(
 ) -> Latest:
     """Return the latest results of a folder, or of evidence in memory.
 
-    `cells` limits the results to some cells. Raise `BrokenInput` if there is no such folder.
+    `cells` limits the results to some cells. Raises `BrokenInput` if there is no such folder.
     """
     if not is_installed("duckdb"):
         raise HwCompatError("evidence can't be read", why="duckdb is not installed", fix="pip install duckdb")
@@ -100,7 +100,7 @@ def read_latest(
 def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, details: bool = False) -> Latest:
     """Return the latest results in the tables of a folder, and remove results of other projects from the tables.
 
-    Raise `UnusualEvidenceError` if the tables don't agree with the lines.
+    Raises `UnusualEvidenceError` if the tables don't agree with the lines.
     """
     others = _take_others(table)
     versions, machines = _runs(table)

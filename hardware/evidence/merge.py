@@ -47,7 +47,7 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
 
     Every line must fit the published schema, belong to the run in the file's name, and be of a check that the run
     planned. Only the last line of a file may be cut off, and is dropped. Files that a page saved are checked against
-    the seal in `folder`. A single file gets back the name it was written under. Raise `BrokenInput` with file and
+    the seal in `folder`. A single file gets back the name it was written under. Raises `BrokenInput` with file and
     line, or if another file has the same name; `OutputError`.
     """
     if source.is_file():
@@ -74,7 +74,7 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
 
 def _read_all(source: Path) -> tuple[dict[str, Lines], dict[str, Path | bytes]]:
     """Return the lines of each file of a folder, compacted ones included, and each whole file as a path or bytes.
-    Raise `BrokenInput`."""
+    Raises `BrokenInput`."""
     paths = sorted(source.glob("*.jsonl"))
     if not paths and not compacted_files(source):
         raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
@@ -100,7 +100,7 @@ def _read_all(source: Path) -> tuple[dict[str, Lines], dict[str, Path | bytes]]:
 
 
 def _check_runs(read: Read, files: Mapping[str, Path | bytes], folder: Path) -> None:
-    """Check files against the ends of their runs and against the files in `folder`. Raise `BrokenInput`."""
+    """Check files against the ends of their runs and against the files in `folder`. Raises `BrokenInput`."""
     runs = {run_of(name) for name in read}
     there = {path.name: path for run_id in sorted(runs) for path in folder.glob(f"{run_id}-*.jsonl")}
     longer = {name: path for name, path in there.items() if name not in files or _size(path) > _size(files[name])}
@@ -178,7 +178,7 @@ def whole_lines_of(path: Path) -> Lines:
 
 
 def parsed_lines(name: str, data: bytes) -> Lines:
-    """Return the same for the bytes of a file. Raise `BrokenInput`."""
+    """Return the same for the bytes of a file. Raises `BrokenInput`."""
     if data.startswith(b"PK\x03\x04") or data.lstrip()[:1] == b"<":
         raise BrokenInput(
             f"{echo(name)} is no evidence",
@@ -215,7 +215,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_lines(read: Read) -> None:
-    """Check every line against the schema and its run. Raise `BrokenInput` for lines that no run writes."""
+    """Check every line against the schema and its run. Raises `BrokenInput` for lines that no run writes."""
     import jsonschema
 
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))

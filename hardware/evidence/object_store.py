@@ -62,7 +62,7 @@ class Listing:
 
 
 class ObjectStore:
-    """A place in object storage. Raise `UsageError` if fsspec lacks a package for it."""
+    """A place in object storage. Raises `UsageError` if fsspec lacks a package for it."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -71,7 +71,7 @@ class ObjectStore:
         self._files, self._root = _filesystem(address)
 
     def listing(self) -> Listing:
-        """Return the objects of evidence. Raise `BrokenInput` if there is no such place or it holds too much."""
+        """Return the objects of evidence. Raises `BrokenInput` if there is no such place or it holds too much."""
         with self._with_our_errors("list"):
             self._files.invalidate_cache()
             rows = self._files.find(self._root, maxdepth=2, detail=True)
@@ -94,7 +94,7 @@ class ObjectStore:
         return Listing(found=found, others=len(others), example=one_line(others[0], longest=80) if others else "")
 
     def read(self, one: StoredObject, file: BinaryIO) -> None:
-        """Copy an object's bytes. Raise `BrokenInput` if it is no longer the listed object."""
+        """Copy an object's bytes. Raises `BrokenInput` if it is no longer the listed object."""
         with self._with_our_errors(f"read {one.name} of"):
             left = one.size
             with self._files.open(one.key, "rb", block_size=_PIECE, cache_type="readahead") as source:
@@ -111,7 +111,7 @@ class ObjectStore:
     def put(self, name: str, data: bytes, before: StoredObject | None) -> None:
         """Write a whole object, new or in the place of `before`, and read it back.
 
-        Raise `OutputError`, also if another process has written there in the meantime.
+        Raises `OutputError`, also if another process has written there in the meantime.
         """
         key = f"{self._root}/{name}"
         with self._with_our_errors(f"write {name} to", writes=True):

@@ -78,7 +78,7 @@ def is_of_page(lines: Sequence[Line]) -> bool:
 def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
     """Check a page's file, whose lines fit the schema, against its seal in `folder`.
 
-    Raise `BrokenInput` with the line and the reason.
+    Raises `BrokenInput` with the line and the reason.
     """
     run = lines[0] if lines else {}
     if run.get("kind") != "run":
@@ -271,7 +271,8 @@ def _mapping(value: Any) -> Line:
 
 
 def _device_of(run: Line, page_id: str, seal: Line) -> _PageDevice:
-    """Return the device of a run line that fits the schema. Raise `WrongLine` if it describes none for the target."""
+    """Return the device of a run line that fits the schema. Raises `WrongLine` if it describes none for the
+    target."""
     browser, adapter = run["inventory"]["browser"], run["inventory"]["adapter"]
     version = f"{browser['name']} {browser['version']}"
     runtime = f"onnxruntime-web {seal['runtime']['version']}, {version}"

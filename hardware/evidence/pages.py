@@ -37,7 +37,7 @@ def seal_text(sealed: Mapping[str, Any]) -> str:
 
 
 def keep_seal(folder: Path, text: str) -> Path:
-    """Write a seal into a folder of evidence. Raise `OutputError`."""
+    """Write a seal into a folder of evidence. Raises `OutputError`."""
     path = folder / SEALS / f"{_id_of(text)}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def keep_seal(folder: Path, text: str) -> Path:
 
 
 def read_seal(folder: Path, page_id: str) -> Mapping[str, Any]:
-    """Return the seal of a page. Raise `BrokenInput` if it is missing in `folder`, was changed or isn't valid."""
+    """Return the seal of a page. Raises `BrokenInput` if it is missing in `folder`, was changed or isn't valid."""
     path = folder / SEALS / f"{page_id}.json"
     if not (len(page_id) == 64 and set(page_id) <= set("0123456789abcdef")):
         raise BrokenInput("a page's evidence names no page", why="a page's name has 64 hexadecimal digits")

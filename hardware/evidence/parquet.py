@@ -91,7 +91,8 @@ def held(
     connection: duckdb.DuckDBPyConnection, paths: Iterable[Path], run_id: str = ""
 ) -> dict[Path, dict[str, int]]:
     """Return the names of the files whose lines are in each Parquet file, with their number of lines. With `run_id`,
-    those of one run. Raise `BrokenInput` if a file isn't evidence or has lines of another month than its folder's."""
+    those of one run. Raises `BrokenInput` if a file isn't evidence or has lines of another month than its
+    folder's."""
     # A condition that column statistics can answer: names between `run-` and the next prefix.
     where, values = ("WHERE file >= ? AND file < ?", [f"{run_id}-", f"{run_id}."]) if run_id else ("", [])
     asked = f"SELECT file, count(*) FROM {PARQUET} {where} GROUP BY file"
@@ -124,7 +125,7 @@ def owners(lines: Mapping[Path, Mapping[str, int]]) -> dict[str, Path]:
 
 def owned_lines(folder: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]:
     """Yield the lines of a folder's Parquet files with the names of their files, ordered by file and number. The
-    lines of a name come from one Parquet file. Raise `BrokenInput`."""
+    lines of a name come from one Parquet file. Raises `BrokenInput`."""
     paths = compacted_files(folder, run_id)
     if not paths:  # as in a bundle, which reads its folder with the packages of the lab machine
         return
@@ -151,7 +152,7 @@ def _lines_in(
 
 
 def examined_in(folder: Path, files: Mapping[str, Path | bytes], run_id: str = "") -> Examined:
-    """Check files of a folder against the ends of their runs, which may be compacted. Raise `BrokenInput`."""
+    """Check files of a folder against the ends of their runs, which may be compacted. Raises `BrokenInput`."""
     paths = compacted_files(folder, run_id) if files else []
     if not paths:
         return examine(files)
@@ -166,7 +167,7 @@ def packed_seals(
 ) -> list[Seal]:
     """Return the seals of some runs in Parquet files: their own ends and those of runs that resume them.
 
-    Raise `BrokenInput`.
+    Raises `BrokenInput`.
     """
     found = []
     rows = f"FROM {PARQUET} WHERE kind ="
@@ -194,7 +195,7 @@ def _check_unpacked(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Raise `ValueError` for a Parquet file that isn't evidence, or whose text doesn't fit in memory.
 
     Only lengths are read, which takes 0.5 s for 200,000 lines; the cache keeps which bytes were checked under which
-    limits. Raise `duckdb.Error` for anything but Parquet.
+    limits. Raises `duckdb.Error` for anything but Parquet.
     """
     stamp = _stamp(path)
     if stamp in _checked:
@@ -250,7 +251,7 @@ def _wrong_with(connection: duckdb.DuckDBPyConnection, path: str) -> str:
 
 
 def _length(name: str, kind: Any, depth: int = 0) -> str:
-    """Return SQL for the length of a column's values. Raise `KeyError` for a type that evidence doesn't have."""
+    """Return SQL for the length of a column's values. Raises `KeyError` for a type that evidence doesn't have."""
     if kind.id in ("varchar", "json"):
         return f"coalesce(strlen({name}::VARCHAR), 0)"
     if kind.id == "list":

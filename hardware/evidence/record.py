@@ -253,7 +253,7 @@ def plain(value: Any) -> Any:
 def from_dict(data: Mapping[str, Any]) -> Line:
     """Return the line that a JSON object describes.
 
-    Raise `BrokenInput` for another kind, another schema version, a missing field or an unknown outcome; unknown
+    Raises `BrokenInput` for another kind, another schema version, a missing field or an unknown outcome; unknown
     fields are left out.
     """
     kind = data.get("kind")

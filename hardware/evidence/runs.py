@@ -31,7 +31,7 @@ class RunEvidence:
     """A folder's own runs by id, in the order of files and lines. Use it as a context manager.
 
     `foreign` are the ids of other projects' runs, which give no level, `lost` those of runs with check lines and no
-    run line. Raise `BrokenInput` if there is no such folder.
+    run line. Raises `BrokenInput` if there is no such folder.
     """
 
     def __init__(self, folder: Path) -> None:

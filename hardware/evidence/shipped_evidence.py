@@ -37,7 +37,8 @@ def shipped_file(target: Target, folder: Path = FOLDER) -> Path | None:
 
 
 def read_shipped(path: Path) -> list[Line]:
-    """Return the lines of a kept file. Raise `BrokenInput` if a line is broken, or the file or a line is too long."""
+    """Return the lines of a kept file. Raises `BrokenInput` if a line is broken, or the file or a line is too
+    long."""
     lines: list[Line] = []
     try:
         with opened(path) as packed, gzip.open(packed, "rb") as file:

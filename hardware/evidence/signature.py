@@ -44,7 +44,7 @@ class Checked:
 def sign_evidence(folder: Path, key: Path) -> int:
     """Write the manifest of a folder's evidence and its signature. Return the number of files in it.
 
-    `key` is a private SSH key, or a public one whose private key an agent holds. Raise `UsageError` if the folder
+    `key` is a private SSH key, or a public one whose private key an agent holds. Raises `UsageError` if the folder
     holds no evidence, `HwCompatError` if OpenSSH doesn't sign.
     """
     digests = _digests(folder)
@@ -60,7 +60,7 @@ def sign_evidence(folder: Path, key: Path) -> int:
 def check_evidence(folder: Path, signers: Path, identity: str) -> Checked:
     """Check the signature of a folder's evidence, and the folder against what was signed.
 
-    `signers` is a file of allowed signers in OpenSSH's format, and `identity` names the signer. Raise `BrokenInput`
+    `signers` is a file of allowed signers in OpenSSH's format, and `identity` names the signer. Raises `BrokenInput`
     if there is no valid signature of the manifest by that identity.
     """
     manifest = folder / MANIFEST

@@ -136,7 +136,7 @@ def _read(texts: Iterable[bytes], name: str) -> tuple[list[Line], list[BrokenLin
 
 
 def read_line(data: bytes) -> Line:
-    """Return the line in some bytes. Raise `ValueError` or `HwCompatError` if there is none."""
+    """Return the line in some bytes. Raises `ValueError` or `HwCompatError` if there is none."""
     if len(data) > LONGEST_LINE:
         raise ValueError("longer than 16 MiB")
     brackets = data.count(b"{") + data.count(b"[")
@@ -162,7 +162,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 def read_folder(*folders: Path) -> Evidence:
-    """Return all evidence in some folders. Raise `BrokenInput` if one isn't there; an empty one is fine."""
+    """Return all evidence in some folders. Raises `BrokenInput` if one isn't there; an empty one is fine."""
     for folder in folders:
         check_folder(folder)
     return _gather([read for folder in folders for read in _files(folder)])
@@ -302,7 +302,7 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
 
     The view has a column for every field that a line may have: text and numbers as they are, mappings as MAP
     (`conditions['attention']`), `plan` and `inventory` as JSON. Broken lines are left out. DuckDB can't fetch
-    extensions or read other files. Raise `UsageError` for anything but a SELECT.
+    extensions or read other files. Raises `UsageError` for anything but a SELECT.
     """
     import duckdb
 

@@ -104,7 +104,7 @@ class EvidenceWriter:
         return any(is_in_use(path) for path in self.folder.glob(f"{run_id}-*.jsonl"))
 
     def close(self) -> None:
-        """Flush to the disk and close. A second call does nothing. Raise `OutputError`."""
+        """Flush to the disk and close. A second call does nothing. Raises `OutputError`."""
         if self._descriptor < 0:
             return
         descriptor, self._descriptor = self._descriptor, -1

@@ -154,7 +154,7 @@ def compute_call(part: Any, call: Mapping[str, Any], values: Tensors) -> dict[st
 def recorded_calls(model: Any, tensors: Tensors, *, steps: int) -> tuple[list[tuple[Any, str, Any]], list[Any]]:
     """Return the arguments of the library's call of each encoder, and of its decoder for each of `steps` tokens.
 
-    Raise `Unsupported` as not applicable if the calls can't be distinguished.
+    Raises `Unsupported` as not applicable if the calls can't be distinguished.
     """
     from ..model.greedy_decoding import greedy
 

@@ -35,7 +35,7 @@ _RUNTIME = "ONNX Runtime's CPU provider"
 def export_onnx_decoding(subject: ModelInput, example: Inputs) -> Exported:
     """Return the decoding graphs of a model, from the cache or made now.
 
-    On ONNX Runtime's CPU provider they decode the same tokens as torch. Raise `Unsupported` with the reason
+    On ONNX Runtime's CPU provider they decode the same tokens as torch. Raises `Unsupported` with the reason
     otherwise, as `export_onnx` does.
     """
     route = Route(

@@ -56,7 +56,7 @@ def export_onnx(subject: ModelInput, example: Inputs) -> Exported:
     """Return the ONNX file of a torch module for the shapes of `example`, from the cache or made now.
 
     It agrees with torch on ONNX Runtime's CPU provider, for the example and for other values of the same shapes.
-    Raise `Unsupported` with the reason otherwise, as `export_openvino` does.
+    Raises `Unsupported` with the reason otherwise, as `export_openvino` does.
     """
     route = Route(
         ways=_WAYS,

@@ -37,7 +37,7 @@ def export_openvino(
 
     With `traced_anew` it is the forward pass alone of a model whose trace is static, for the shapes of `example`.
 
-    Tries optimum-intel's exporter, the same beyond its stated versions, then `openvino.convert_model`. Raise
+    Tries optimum-intel's exporter, the same beyond its stated versions, then `openvino.convert_model`. Raises
     `Unsupported` with every way's reason if none is right; stage and error type are the last way's: `export_failed`
     or `unsupported_operator` (stage `export`), `export_failed` if the result doesn't run and `conversion_wrong` if it
     gives other numbers than torch (stage `convert`).

@@ -42,7 +42,7 @@ class Program:
 
 
 def export_forward(model: Any, tensors: Tensors, file: Path) -> Program:
-    """Export the bare forward pass, without a cache, with all its results. Raise `Unsupported` with the reason."""
+    """Export the bare forward pass, without a cache, with all its results. Raises `Unsupported` with the reason."""
     from ..model.calls import without_cache
     from ..model.outputs import nested, results
 
@@ -58,7 +58,7 @@ def export_forward(model: Any, tensors: Tensors, file: Path) -> Program:
 def export_decoding(model: Any, tensors: Tensors, folder: Path) -> dict[str, Program]:
     """Export the encoder, if there is one, the prompt and each further token, by `ENCODER`, `PROMPT`, `STEP`.
 
-    The prompt has the shapes of the example; the states of a token may have any length. Raise `Unsupported`.
+    The prompt has the shapes of the example; the states of a token may have any length. Raises `Unsupported`.
     """
     try:
         with traceable_parts(model):
@@ -81,7 +81,7 @@ def export_function(
 ) -> Program:
     """Export a function of `part` from tensors by name to such tensors; `growing` names axes of any size, by input.
 
-    Raise `Unsupported` with the reason.
+    Raises `Unsupported` with the reason.
     """
     import torch
     from torch.fx.experimental import _config

@@ -64,7 +64,7 @@ class Route:
 def export_once(subject: ModelInput, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
     """Return the export of a torch module, from the cache or made now.
 
-    Raise `Unsupported` with every way's reason if none is right; stage and error type are the last way's:
+    Raises `Unsupported` with every way's reason if none is right; stage and error type are the last way's:
     `export_failed` or `unsupported_operator` (stage `export`), `export_failed` if the result doesn't run and
     `conversion_wrong` if it gives other numbers than torch (stage `convert`).
     """
@@ -212,7 +212,7 @@ def _made(way: Way, proof: Proof, folder: Path, refused: Mapping[str, str]) -> E
 
 
 def opened(open_on_cpu: Opener, made: Exported) -> Opened:
-    """Open an export to verify it. Raise `Unsupported` with the runtime's reason."""
+    """Open an export to verify it. Raises `Unsupported` with the runtime's reason."""
     try:
         return open_on_cpu(made)
     except (Unsupported, MemoryError):

@@ -23,7 +23,7 @@ _BYTES = ("i8", "u8")
 def with_int8_weights(exported: Exported) -> Exported:
     """Return the graphs with weights of matrices, embeddings and convolutions in 8 bits, asymmetric, a scale a row.
 
-    They are kept beside the export, for each version of NNCF. Raise `Unsupported` at the stage `convert` if NNCF is
+    They are kept beside the export, for each version of NNCF. Raises `Unsupported` at the stage `convert` if NNCF is
     missing, or compresses no weight.
     """
     version = versions_of(("nncf",)).rpartition("=")[2]
@@ -93,7 +93,7 @@ def with_int8_weights_in(file: Path, folder: Path) -> Path:
 
 
 def in_float16(file: Path, folder: Path) -> Path:
-    """Return an ONNX file that computes in float16, with inputs and outputs in float32. Raise `Unsupported` at the
+    """Return an ONNX file that computes in float16, with inputs and outputs in float32. Raises `Unsupported` at the
     stage `convert`, with the reason of ONNX Runtime's converter."""
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def torch_dtype(precision: str) -> torch.dtype:
-    """Return the dtype of tensors in a precision. Raise `Unsupported` if torch has none for it."""
+    """Return the dtype of tensors in a precision. Raises `Unsupported` if torch has none for it."""
     import torch
 
     table = {

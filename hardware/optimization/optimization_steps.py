@@ -25,7 +25,7 @@ class OptimizationLevel(StrEnum):
 
     @classmethod
     def from_string(cls, text: str) -> OptimizationLevel:
-        """Return the level that a name or an alias means, in any case. Raise `UsageError` for any other."""
+        """Return the level that a name or an alias means, in any case. Raises `UsageError` for any other."""
         name = text.strip().lower()
         found = _NAMES.get(name)
         if found is None:

@@ -94,7 +94,7 @@ class BaseOptimizer:
 
         `sample_input` is a tensor (the first argument of forward) or a mapping of arguments. `training` selects steps
         for training, and leaves the module in training mode; else it is in evaluation mode. `dtype` is the allowed
-        precision of products; float32 forbids any other. Raise `UsageError` for an unknown level.
+        precision of products; float32 forbids any other. Raises `UsageError` for an unknown level.
         """
         level = OptimizationLevel.from_string(level) if isinstance(level, str) else level
         model = model.to(self.device).train(training)
@@ -189,7 +189,7 @@ _OPTIMIZERS: dict[str, type[BaseOptimizer]] = {
 
 
 def optimizer_for(name: str, device: torch.device) -> BaseOptimizer:
-    """Return the optimizer of a target. Raise `UsageError` for a target without one."""
+    """Return the optimizer of a target. Raises `UsageError` for a target without one."""
     if name not in _OPTIMIZERS:
         raise UsageError(
             f"nothing optimises models for {echo(name)}",

@@ -39,7 +39,7 @@ _USAGE = 4
 
 
 def read_bundle(root: Path) -> tuple[Carried, ...]:
-    """Return the suites of the bundle unpacked at `root`. Raise `BrokenInput` if one is missing or isn't its
+    """Return the suites of the bundle unpacked at `root`. Raises `BrokenInput` if one is missing or isn't its
     cell's."""
     try:
         plain = read_json(root / "bundle.json", longest=_LONGEST)
@@ -79,7 +79,7 @@ def missing_packages() -> tuple[str, ...]:
 def chosen(
     carried: Sequence[Carried], devices: Sequence[Target], select: Sequence[str], skip: Sequence[str]
 ) -> tuple[Carried, ...]:
-    """Return the suites for some devices (all if none are given) that fit `select` and don't fit `skip`. Raise
+    """Return the suites for some devices (all if none are given) that fit `select` and don't fit `skip`. Raises
     `NothingMatched`."""
     there = {one.suite.cell.target for one in carried}
     for device in devices:

@@ -163,7 +163,7 @@ class CapabilityChecks:
         return reference.float64_generation(self._reference_model, self.inputs, steps=STEPS)
 
     def different_tokens(self, got: Generation, want: Generation) -> list[str]:
-        """Return where the tokens differ. Raise `Ambiguous` if float64 itself doesn't decide."""
+        """Return where the tokens differ. Raises `Ambiguous` if float64 itself doesn't decide."""
         self.measured.stage = Stage.COMPARE
         if not is_meant(got.logits):
             self.measured.keep(not_finite("logits"))
@@ -204,7 +204,7 @@ class CapabilityChecks:
 def memory_left() -> int:
     """Return the available bytes of this machine, at most what the limit of this process leaves.
 
-    Raise `NotApplicable` if the amount is unknown.
+    Raises `NotApplicable` if the amount is unknown.
     """
     available = read_memory().available_bytes
     if available is None:
@@ -235,7 +235,7 @@ def _data_bytes() -> int:
 def different_tokens(got: Generation, want: Generation, tolerance: float) -> list[str]:
     """Return, as one text for each row, where `got` first has another token than float64's `want`.
 
-    Raise `Ambiguous` if they differ only at steps at which float64's logits of the two tokens are closer together
+    Raises `Ambiguous` if they differ only at steps at which float64's logits of the two tokens are closer together
     than the tolerance: either choice is correct there.
     """
     if got.tokens.shape != want.tokens.shape:

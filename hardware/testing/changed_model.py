@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def with_attention(model: torch.nn.Module, name: str) -> torch.nn.Module:
     """Return `model`, changed in place to another implementation of attention, or unchanged if `name` is empty.
 
-    Raise `NotApplicable` if its library offers no other, or if nothing would change.
+    Raises `NotApplicable` if its library offers no other, or if nothing would change.
     """
     if not name:
         return model
@@ -51,7 +51,7 @@ def load(backend: BaseBackend, subject: ModelInput, inputs: Inputs, precision: s
 
 
 def rows_of(inputs: Inputs) -> Iterator[dict[str, Array]]:
-    """Yield each row of a batch as a batch of one. Raise `NotApplicable` if the inputs have no common first axis."""
+    """Yield each row of a batch as a batch of one. Raises `NotApplicable` if the inputs have no common first axis."""
     sizes = {int(array.shape[0]) if array.ndim else 0 for array in inputs.values()}
     if len(sizes) != 1 or 0 in sizes:
         raise NotApplicable("its inputs have no row for each example, so that no batch can be taken apart")

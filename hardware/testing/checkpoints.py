@@ -35,7 +35,7 @@ Stamp = tuple[tuple[str, int, int, int, int, int], ...]
 def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of a folder, sorted by name, and the index of shards if there is one.
 
-    Raise `ModelRefused` if one isn't a regular file, or if the index names a file that is missing or outside the
+    Raises `ModelRefused` if one isn't a regular file, or if the index names a file that is missing or outside the
     folder.
     """
     files = sorted(folder.glob("*.safetensors"))
@@ -68,7 +68,7 @@ def weight_files(folder: Path) -> list[Path]:
 def weights_hash(folder: Path) -> str:
     """Return the SHA-256 over the bytes of a folder's `weight_files`, one after the other.
 
-    It is computed once a process as long as no file changes its size, time or place. Raise `BrokenInput`.
+    It is computed once a process as long as no file changes its size, time or place. Raises `BrokenInput`.
     """
     return _hash(_stamp(weight_files(folder)))
 
@@ -110,7 +110,7 @@ def checkpoint_folder(
     """Return the folder whose weights have the hash `revision`: one of `places_of`, or the snapshot of `hub_id` in
     the local Hub cache. If `config` is given, config.json has that hash, since it changes what the weights compute.
 
-    Raise `ModelMissing` if there is none.
+    Raises `ModelMissing` if there is none.
     """
     named = [*places_of(suite, folder), *([cached] if (cached := _cached(hub_id)) else [])]
     unusable = another = ""
@@ -158,7 +158,7 @@ def load_checkpoint(model_class: type[Any], folder: Path) -> Any:
     """Return the model of transformers' `model_class` with all weights in float32, on the CPU, in evaluation mode.
 
     Weights stored in float32 are memory-mapped and not copied; a second build shares the memory of the first unless
-    it was written to. Nothing is downloaded, and no remote code runs. Raise `ModelRefused` if the files can't be
+    it was written to. Nothing is downloaded, and no remote code runs. Raises `ModelRefused` if the files can't be
     used, lack weights, or don't fit config.json.
     """
     return open_model(model_class, folder)[0]
@@ -216,7 +216,7 @@ def open_files(
 ) -> tuple[torch.nn.Module, tuple[str, ...]]:
     """Return the model of `model_class` in float32 on the CPU, and remarks: unused weights, or a replaced attention.
 
-    With `empty`, weights have names and shapes, and no values are read. Raise `ModelRefused`.
+    With `empty`, weights have names and shapes, and no values are read. Raises `ModelRefused`.
     """
     import torch
 
@@ -261,7 +261,7 @@ def _without_numbers() -> dict[str, Any]:
 
 
 def _configuration(model_class: type[Any], folder: Path) -> tuple[Any, list[str]]:
-    """Return the configuration in config.json, and remarks. Raise `ModelRefused`."""
+    """Return the configuration in config.json, and remarks. Raises `ModelRefused`."""
     try:
         config = model_class.config_class.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # a constructor may raise any class

@@ -24,7 +24,7 @@ from .model_test import ModelTest
 def graph_file(cell: str, revision: str, *, suite: str = "", folder: str = "") -> Path:
     """Return the graph file with the hash `revision` in one of the folders `places_of`.
 
-    Raise `ModelMissing` if there is none.
+    Raises `ModelMissing` if there is none.
     """
     folders = places_of(suite, folder)
     for place in filter(is_folder, folders):
@@ -52,7 +52,7 @@ def _has_hash(file: Path, revision: str) -> bool:
 def open_reference(file: Path) -> GraphReference:
     """Return the evaluator for a file.
 
-    Raise `ModelError` if its package isn't installed or the file has an operator without an evaluator; `BrokenInput`
+    Raises `ModelError` if its package isn't installed or the file has an operator without an evaluator; `BrokenInput`
     if the file can't be read.
     """
     if file.suffix.lower() == ".xml":

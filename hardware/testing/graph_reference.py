@@ -38,14 +38,14 @@ class GraphReference(ABC):
     @abstractmethod
     def inputs(self) -> dict[str, tuple[str, tuple[int | str, ...], int]]:
         """Return by name: NumPy's name of the dtype, the shape (a text names a dynamic dimension), and for indices
-        their number, else 0. Raise `ModelError` for anything but a tensor of numbers."""
+        their number, else 0. Raises `ModelError` for anything but a tensor of numbers."""
 
     @abstractmethod
     def evaluate(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return every output by name."""
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the floating-point outputs in float64. Raise `ReferenceNotFinite`."""
+        """Return the floating-point outputs in float64. Raises `ReferenceNotFinite`."""
         outputs = {name: value for name, value in self.evaluate(inputs).items() if value.dtype.kind == "f"}
         for name, value in outputs.items():
             if not np.isfinite(value).all():

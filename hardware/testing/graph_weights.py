@@ -25,7 +25,7 @@ def graph_hash(file: Path) -> str:
 def weight_files(file: Path) -> tuple[Path, ...]:
     """Return the files of weights beside a graph file: the `.bin` of an `.xml`, external data of an `.onnx`.
 
-    Raise `BrokenInput` if one is missing or outside the graph file's folder.
+    Raises `BrokenInput` if one is missing or outside the graph file's folder.
     """
     if file.suffix == ".xml":
         weights = file.with_suffix(".bin")

@@ -274,7 +274,7 @@ class ModelTest(CapabilityChecks):
     def error(self, got: Outputs, want: Outputs) -> float:
         """Return the `difference` and keep it as this check's error (the largest of several).
 
-        Raise `Ambiguous` if only integers differ and float64 itself doesn't decide them.
+        Raises `Ambiguous` if only integers differ and float64 itself doesn't decide them.
         """
         natural, arrays = got.furthest(lambda arrays: self._compare(arrays, want))
         comparison = self._settled(

@@ -139,7 +139,7 @@ def _widened_casts() -> Any:
 
 
 def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the outputs of a float64 model. Raise `ReferenceNotFinite`, since nothing can be compared with NaN."""
+    """Return the outputs of a float64 model. Raises `ReferenceNotFinite`, since nothing can be compared with NaN."""
     import torch
 
     with torch.no_grad(), _default_float64():

@@ -76,7 +76,7 @@ def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[
 def close_run(folder: Path, run_id: str) -> None:
     """Write the end of a run that has none though all planned checks have lines: it was killed after the last one.
 
-    Raise `OutputError`.
+    Raises `OutputError`.
     """
     own = read_run(folder, run_id)
     lines = (*own.checks, *own.other_checks)

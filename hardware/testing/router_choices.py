@@ -78,7 +78,7 @@ def hold_choices(choices: Sequence[RouterChoice], *, but: Sequence[Array] = ()) 
     """Have a pass take these choices, one call after another, with its own scores; `but` says for each call which it
     makes itself.
 
-    Raise `OtherChoices` if it makes other calls.
+    Raises `OtherChoices` if it makes other calls.
     """
     import torch
 

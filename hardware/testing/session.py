@@ -61,7 +61,7 @@ def run_session(
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> Session:
     """Run `suites`, planned by `plan` in the same order, and keep their evidence: `jobs` at a time, or a suitable
-    number. With `resume`, run only what the newest run didn't finish; `on_note` gets the reasons. Raise
+    number. With `resume`, run only what the newest run didn't finish; `on_note` gets the reasons. Raises
     `OutputError`."""
     machine = machine or machine_label()
     versions = versions_of(inventory)

@@ -92,7 +92,7 @@ class Carried:
 def read_suite(path: Path) -> SuiteFile | None:
     """Return the suite in a file, or None if the file isn't a suite (it has no CELL).
 
-    Raise `BrokenInput` if the file can't be read or parsed, or if its CELL isn't a cell.
+    Raises `BrokenInput` if the file can't be read or parsed, or if its CELL isn't a cell.
     """
     try:
         data = read_bytes(path, longest=_LONGEST)

@@ -65,7 +65,7 @@ def load_tolerances() -> tuple[Tolerance, ...]:
 
 def tolerance_for(target: Target, precision: str, conditions: Mapping[str, str] = NO_CONDITIONS) -> Tolerance:
     """Return the most specific entry: for the target with its variant, the target, or any target. Of each, an entry
-    for functions that are coarse under these `conditions` precedes the general one. Raise `UsageError`."""
+    for functions that are coarse under these `conditions` precedes the general one. Raises `UsageError`."""
     coarse = conditions.get(COARSE, "")
     for name in (str(target.kind), target.name, "*"):
         for wanted in dict.fromkeys((coarse, "")):

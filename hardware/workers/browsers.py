@@ -71,7 +71,7 @@ class Page:
         return found
 
     def ask(self, what: str, given: dict[str, Any], *, limit_s: float, files: Sequence[Path] = ()) -> Any:
-        """Let the page do something with `files`, which it reads itself. Raise `PageFailed`, or `TimeoutError` if it
+        """Let the page do something with `files`, which it reads itself. Raises `PageFailed`, or `TimeoutError` if it
         hangs."""
         api = importlib.import_module("playwright.sync_api")
         try:

@@ -76,7 +76,7 @@ class Worker:
     def call(self, do: str, *, timeout_s: float | None = None, **arguments: Any) -> Mapping[str, Any]:
         """Call the worker and return its answer.
 
-        Raise `WorkerError` with its error, `WorkerDied` if it ended, and `WorkerTimeout` if it was ended.
+        Raises `WorkerError` with its error, `WorkerDied` if it ended, and `WorkerTimeout` if it was ended.
         """
         process = self._alive()
         self._calls += 1

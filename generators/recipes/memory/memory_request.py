@@ -66,7 +66,7 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
     """Return estimates for a model type or a folder: `estimates`, that of the request first, then of requests that
     differ in one setting if `least_room` bytes aren't enough for it; `anatomy`; and the decisions, in `notes`.
 
-    `asked` has `mode`, `precision`, `batch` and `context`, None if not given. Raise `ModelError` with the reason if
+    `asked` has `mode`, `precision`, `batch` and `context`, None if not given. Raises `ModelError` with the reason if
     no estimate can be made.
     """
     try:

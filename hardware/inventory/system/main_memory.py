@@ -53,7 +53,7 @@ class MemoryInfo:
 def free_bytes() -> int:
     """Return the free main memory for this process: that of the host, or what its control group leaves.
 
-    Raise `BackendUnavailable` if it is unknown.
+    Raises `BackendUnavailable` if it is unknown.
     """
     memory = read_memory()
     if memory.available_bytes is None:

@@ -58,7 +58,7 @@ def get_all_accelerator_backends() -> list[AcceleratorBackend]:
 def get_accelerator_backend(vendor: str | None = None) -> AcceleratorBackend:
     """Return the backend of `vendor` (in any case), or the first one.
 
-    Raise `NoAccelerator`, a `RuntimeError`, with the available vendors if there is none.
+    Raises `NoAccelerator`, a `RuntimeError`, with the available vendors if there is none.
     """
     backends = get_all_accelerator_backends()
     for backend in backends:
@@ -76,7 +76,7 @@ def get_accelerator_backend(vendor: str | None = None) -> AcceleratorBackend:
 def get_accelerator_backend_by_index(index: int) -> AcceleratorBackend:
     """Return the backend at `index` of `get_all_accelerator_backends()`.
 
-    Raise `NoAccelerator` (a `RuntimeError`) if there is none at all, or `NoSuchIndex` (an `IndexError`) with the
+    Raises `NoAccelerator` (a `RuntimeError`) if there is none at all, or `NoSuchIndex` (an `IndexError`) with the
     range.
     """
     backends = get_all_accelerator_backends()

@@ -18,7 +18,7 @@ class LevelZeroError(Exception):
 
 
 def gpus(zes: Any) -> list[Any]:
-    """Return the handles of all GPUs. Raise `LevelZeroError` on failure."""
+    """Return the handles of all GPUs. Raises `LevelZeroError` on failure."""
     every = [
         device
         for driver in _list(zes, "zesDriverGet", zes.zes_driver_handle_t)

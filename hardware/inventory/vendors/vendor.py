@@ -195,7 +195,7 @@ class AcceleratorBackend(ABC):
 
     def told(self, index: int, what: str) -> SourceReading[Any]:
         """Return one metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`,
-        `throttle`), or the reason if there is none. Raise `NoSuchIndex` (an `IndexError`) out of range."""
+        `throttle`), or the reason if there is none. Raises `NoSuchIndex` (an `IndexError`) out of range."""
         return SourceReading(value=None, reason=f"the file of {self.VENDOR_NAME} reads no {what}")
 
     def get_temperature(self, index: int) -> float | None:
@@ -224,11 +224,11 @@ class AcceleratorBackend(ABC):
         return reasons
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
-        """Return the name of device `device_id` in `framework`. Raise `UsageError` with the known frameworks."""
+        """Return the name of device `device_id` in `framework`. Raises `UsageError` with the known frameworks."""
         return self.named(self.DEVICE_STRINGS, device_id, framework)
 
     def named(self, patterns: Mapping[str, str], index: int, framework: str) -> str:
-        """Return the device's name from `patterns`. Raise `UsageError` with the known frameworks."""
+        """Return the device's name from `patterns`. Raises `UsageError` with the known frameworks."""
         pattern = patterns.get(framework.lower())
         if pattern is None:
             known = tuple(patterns)

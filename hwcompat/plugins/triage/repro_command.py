@@ -157,7 +157,7 @@ def _planned(known: ExpiredCell) -> PlannedSuite:
 
 
 def _empty(folder: Path) -> None:
-    """Empty a folder of an earlier or interrupted repro. Raise `OutputError` if it has other files."""
+    """Empty a folder of an earlier or interrupted repro. Raises `OutputError` if it has other files."""
     there = list(folder.iterdir()) if folder.is_dir() else []
     if not all(path.name in _OWN_FILES or path.suffix in _OWN_KINDS for path in there):
         raise OutputError(f"{folder} is in the way", why="it holds something else than a repro")

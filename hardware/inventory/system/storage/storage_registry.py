@@ -43,7 +43,7 @@ def get_storage_backend(
 ) -> StorageBackend:
     """Return the backend of one kind of storage; `parallel` and `object` belong to the kind `network`.
 
-    Raise `UsageError` with the known kinds for another one.
+    Raises `UsageError` with the known kinds for another one.
     """
     known = KINDS.load_all().found
     wanted = name.strip().lower()
