@@ -161,39 +161,6 @@ def test_the_innermost_cause_counts_and_an_assertion_of_ours_is_refused(tmp_path
     assert "no comparison" in CapturedFailure.read(tmp_path).refused
 
 
-_WATCHED = """
-import sys, types
-from dataclasses import replace
-from pathlib import Path
-import numpy as np
-from hwcompat.plugins.triage.repro.failure_recorder import Recorder
-from hwcompat.plugins.triage.repro.hooks import watch
-from hardware.cell import Cell
-from hardware.testing.measurement import Outputs
-from hardware.testing.model_test import ModelTest
-from hardware.testing.watched_passes import Pass
-
-recorder = Recorder(folder=Path(sys.argv[1]), with_weights=False)
-watch(recorder)
-case = ModelTest("bert/fill-mask/cpu/float32", lambda: None, {}, gain=None, outputs=("y",))
-case.__dict__["runnable"] = types.SimpleNamespace(gives_all=True, actual_dtype="float32", model=None)
-case.__dict__["_placement"] = types.SimpleNamespace(target=Cell.parse("bert/fill-mask/cpu/float32").target), ""
-case._passes = types.SimpleNamespace(
-    run=lambda runnable, inputs: Pass(outputs={"y": inputs["x"] * 2}, latency_ms=1.0, watched=None, left={})
-)
-recorder.began("matches_reference")
-inputs = {"x": np.arange(4.0).reshape(2, 2)}
-want = Outputs(arrays={"y": inputs["x"] * 2}, masks={}, inputs=inputs)
-right = case.error(case._run(case.runnable, inputs), want)
-assert right == 0 and recorder.compared is None
-want.arrays["y"][0, 0] = 9
-wrong = case.error(case._run(case.runnable, inputs), want)
-_, expected, found = recorder.compared
-assert wrong > 1 and found["error"] == wrong and list(expected) == ["y"]
-recorder.ended(AssertionError())
-"""
-
-
 def test_the_command_prints_the_folder_and_what_its_script_showed(tmp_path, monkeypatch, capsys):
     captured = CapturedFailure(check="backward", shape=Shape.NUMBERS)
     monkeypatch.setattr(repro_command, "_evidence", lambda request: None)
