@@ -29,7 +29,7 @@ _PLAN = "the declared revisions of the checking code"
 OTHER_MEANING: Mapping[str, Mapping[str, str]] = {
     "CHANGELOG.md": {"declared": "a name that changed", "sealed": "a name that changed"},
     "docs/ADDING_A_RULE.md": {"declared": "a name in older files"},
-    "docs/ARCHITECTURE.md": {"declared": _PLAN},
+    "docs/DECISIONS.md": {"declared": _PLAN},
     "docs/EXPIRY.md": {"declared": _PLAN},
     "docs/RESOURCE_POOL.md": {"declared": "sizes that a caller declares"},
     "docs/VERDICT.md": {"declared": "a name in older files"},
