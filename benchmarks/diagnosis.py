@@ -163,7 +163,7 @@ def _share(right: int, number: int) -> str:
     return f"{right} of {number} ({100 * right / number:.1f} %)" if number else "none"
 
 
-def _counted(failures: Sequence[Failure], said: dict[str, Answer], rules: dict[str, Rule]) -> list[str]:
+def _half_column(failures: Sequence[Failure], said: dict[str, Answer], rules: dict[str, Rule]) -> list[str]:
     """Return the cells of a half's column in the first table."""
     number = len(failures)
     operators = [one for one in failures if one.label.operator]
@@ -199,7 +199,7 @@ def _totals(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, An
         *("pairs in one finding that are of one root cause", "pairs of one root cause kept apart"),
         *(f"baseline: {name}, error type right" for name in rules),
     ]
-    columns = [_counted(failures, said[half], rules) for half, failures in halves.items()]
+    columns = [_half_column(failures, said[half], rules) for half, failures in halves.items()]
     yield "| | seen | held out |\n|---|---|---|"
     for name, *cells in zip(names, *columns, strict=True):
         yield f"| {name} | {' | '.join(cells)} |"

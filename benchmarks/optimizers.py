@@ -138,7 +138,7 @@ def _shortest(model: Any, sample: Mapping[str, Any], backend: BaseBackend) -> fl
 
 def page(found: Mapping[str, tuple[str, Mapping[str, Level]]], head: Mapping[str, Any]) -> str:
     """Return the page as Markdown."""
-    return "\n".join([_HEAD.format(**head, count=len(found)), *_summary(found), *_table(found), *_taken_back(found)])
+    return "\n".join([_HEAD.format(**head, count=len(found)), *_summary(found), *_table(found), *_reverted(found)])
 
 
 def _summary(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
@@ -184,7 +184,7 @@ def _table(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str
             )
 
 
-def _taken_back(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
+def _reverted(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
     """Yield optimizations that were skipped or reverted, with the reason, at the first level where it occurs."""
     yield "\n## What was tried, and why it isn't in force\n"
     yield "| model | level | step | why |\n|---|---|---|---|"

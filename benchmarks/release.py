@@ -83,9 +83,9 @@ def prepare(version: str, *, versions_py: str, changelog: str, tags: Sequence[st
     if asked != now and asked not in successors(now):
         raise Refused(f"{version} doesn't follow {_text(now)}", fix=f"Next are {_listed(successors(now))}.")
     told = _unreleased(changelog)
-    if _BREAKING.search(told) and asked != now and asked not in _breaking(now):
+    if _BREAKING.search(told) and asked != now and asked not in _breaking_versions(now):
         why = "the changelog names a breaking change"
-        raise Refused(f"{version} is no version for it", why=why, fix=f"Take {_listed(_breaking(now))}.")
+        raise Refused(f"{version} is no version for it", why=why, fix=f"Take {_listed(_breaking_versions(now))}.")
     return Release(
         version=version,
         versions_py=_RELEASE.sub(f'RELEASE = "{version}"', versions_py),
@@ -93,8 +93,8 @@ def prepare(version: str, *, versions_py: str, changelog: str, tags: Sequence[st
     )
 
 
-def _breaking(now: Version) -> tuple[Version, ...]:
-    """Whether a version may contain breaking changes: a minor version below 1.0.0, else a major one."""
+def _breaking_versions(now: Version) -> tuple[Version, ...]:
+    """Return the next versions that may contain breaking changes: below 1.0.0 also a minor one."""
     return successors(now)[1:] if now[0] == 0 else successors(now)[2:]
 
 

@@ -89,7 +89,7 @@ class _Full:
         ran = Process(place, on_small_disk(own, kept, self.size_k, place.command())).wait()
         shutil.rmtree(own)
         kept.rename(own)
-        return _judged(place, ran, undisturbed)
+        return _violations(place, ran, undisturbed)
 
 
 class _ReadOnly:
@@ -117,10 +117,10 @@ class _ReadOnly:
         ran = running.wait()
         for part in (own, *(one for one in own.rglob("*") if one.is_dir())):
             part.chmod(0o700)
-        return _judged(place, ran, undisturbed)
+        return _violations(place, ran, undisturbed)
 
 
-def _judged(place: Place, ran: Any, undisturbed: Undisturbed) -> Result:
+def _violations(place: Place, ran: Any, undisturbed: Undisturbed) -> Result:
     """Return violations after a run that couldn't write, and of the run that resumes it."""
     raw = read_raw(place.evidence)
     wrong = [

@@ -64,7 +64,7 @@ def _misread(evidence: Evidence, raw: Raw) -> list[str]:
 
 def _reported(latest: Evidence | Latest, folder: Path) -> tuple[HardwareCompatibilityReporter, str]:
     reporter = HardwareCompatibilityReporter(latest, output_folder=folder)
-    reporter._inventory = _here()
+    reporter._inventory = _machine()
     findings = reporter.collect_compatibility_test_errors()
     return reporter, "\n".join(one.message for one in findings)
 
@@ -72,7 +72,7 @@ def _reported(latest: Evidence | Latest, folder: Path) -> tuple[HardwareCompatib
 _INVENTORY: list[object] = []
 
 
-def _here() -> object:
+def _machine() -> object:
     """Detect this machine once for all folders."""
     if not _INVENTORY:
         _INVENTORY.append(detect())

@@ -186,7 +186,7 @@ def _options(product: Product, frozen: Collection[str] | None) -> Part:
         keys = [
             f"option {command} {option}"
             for command, entry in shown.items()
-            for option in sorted(set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", _listed(entry["text"]))))
+            for option in sorted(set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", _option_lines(entry["text"]))))
         ]
     else:
         keys = [key for key in frozen if key.startswith("option ")]
@@ -196,7 +196,7 @@ def _options(product: Product, frozen: Collection[str] | None) -> Part:
     return {key: {"taken": is_taken} for key, is_taken in taken.items() if is_taken or frozen is not None}
 
 
-def _listed(text: list[str]) -> str:
+def _option_lines(text: list[str]) -> str:
     """Return the option column of a help text."""
     lines = (re.sub(r"^\W*?(?=-)", "", line) for line in text)
     return "\n".join(re.split(r"\s{2,}", line)[0] for line in lines if line.startswith("-"))
