@@ -68,9 +68,9 @@ def _primary_task(file: Path) -> str:
 
 def explain(product: Product, cells: Collection[str] | None) -> Part:
     """Return predictions with the chain of rules and the changes that would affect them."""
-    asked = list(cells) if cells is not None else recipe_cells(product.root)
-    answers = product.many([[GENERATE, "--explain", cell, "--format", "json"] for cell in asked])
-    return {cell: _explained(answer) for cell, answer in zip(asked, answers, strict=True)}
+    wanted = list(cells) if cells is not None else recipe_cells(product.root)
+    answers = product.many([[GENERATE, "--explain", cell, "--format", "json"] for cell in wanted])
+    return {cell: _explained(answer) for cell, answer in zip(wanted, answers, strict=True)}
 
 
 def _explained(answer: Answer) -> Entry:
@@ -167,11 +167,11 @@ def names(product: Product, frozen: Collection[str] | None, moved: Mapping[str, 
 
     `moved` maps renamed modules. The options are those in `frozen`, or those in the help.
     """
-    asked = [(module, name) for module, own in PUBLIC["names"].items() for name in own]
+    wanted = [(module, name) for module, own in PUBLIC["names"].items() for name in own]
     there = moved or {}
     found: Part = {}
     for (module, name), members in zip(
-        asked, product.names([(there.get(module, module), name) for module, name in asked]), strict=True
+        wanted, product.names([(there.get(module, module), name) for module, name in wanted]), strict=True
     ):
         for member, entry in sorted(members.items()):
             found[f"name {module}.{name}{'.' if member else ''}{member}"] = entry
