@@ -1,6 +1,6 @@
 """Print docs/OPENVINO.md: which model types pass on target openvino, and why others don't.
 
-`python -m benchmarks.openvino_table [--keep] [EVIDENCE…] > docs/OPENVINO.md`, reads folders that
+`python -m benchmarks.openvino_table [--keep] [EVIDENCE…] > docs/OPENVINO.md` reads folders that
 `--run --device openvino` wrote, by default docs/evidence. `--keep` writes the lines that count there.
 """
 
