@@ -1,6 +1,6 @@
 """Print docs/CALIBRATION.md: how often predictions that were stored before their runs were right.
 
-`python -m benchmarks.calibration [EVIDENCE…] > docs/CALIBRATION.md`, reads folders of evidence or kept files; by
+`python -m benchmarks.calibration [EVIDENCE…] > docs/CALIBRATION.md` reads folders of evidence or kept files; by
 default the evidence in docs/evidence. `--keep FOLDER…` first writes the last runs of `--targets` there.
 """
 

@@ -112,8 +112,8 @@ def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
             [[str(sum(f.missed for f in found)), _where(found), why] for why, found in explained.items() if found],
         ),
     ]
-    told = sum(f.missed for found in (*explained.values(), bare) for f in found)
-    rest = sum(one.missed for one in files) - told
+    listed = sum(f.missed for found in (*explained.values(), bare) for f in found)
+    rest = sum(one.missed for one in files) - listed
     lines.append(
         f"{rest:,} more stand in files of which at least {ENOUGH:.0%} is reached; docs/evidence/coverage.json has "
         "the lines of each."

@@ -46,8 +46,8 @@ class Asked:
 
     def text(self) -> str:
         """Return a summary line and one line per advisory."""
-        said = f"{self.of}: {self.looked_at} package(s) looked at, {len(self.known)} advisories"
-        return "\n  ".join([f"{said}; NOT ASKED: {self.not_asked}" if self.not_asked else said, *self.known])
+        summary = f"{self.of}: {self.looked_at} package(s) looked at, {len(self.known)} advisories"
+        return "\n  ".join([f"{summary}; NOT ASKED: {self.not_asked}" if self.not_asked else summary, *self.known])
 
 
 def requirement_files() -> list[Path]:

@@ -68,15 +68,15 @@ def answers(failures: Sequence[Failure]) -> dict[str, Answer]:
     # Numbers, because the id of a finding identifies its problem: findings of two runs may share it.
     found = enumerate(diagnose(lines), start=1)
     holding = {evidence: (str(number), one) for number, one in found for evidence in one.evidence_ids}
-    said = {}
+    given = {}
     for one in failures:
         if one.line is None:
-            said[one.id] = _of_text(one.text)
+            given[one.id] = _of_text(one.text)
         elif held := holding.get(one.line.evidence_id):
-            said[one.id] = _answer(held[1], held[0])
+            given[one.id] = _answer(held[1], held[0])
         else:
-            said[one.id] = Answer(error_type=NOTHING, severity=NOTHING, operator="")
-    return said
+            given[one.id] = Answer(error_type=NOTHING, severity=NOTHING, operator="")
+    return given
 
 
 def _of_text(text: str) -> Answer:
@@ -121,11 +121,11 @@ class Merging:
     apart: int
 
 
-def merging(failures: Sequence[Failure], said: dict[str, Answer]) -> Merging:
+def merging(failures: Sequence[Failure], given: dict[str, Answer]) -> Merging:
     """Count how well findings match root causes, over all pairs of check lines that have a finding."""
     together = pure = related = apart = 0
-    for first, second in combinations([one for one in failures if said[one.id].finding], 2):
-        merged = said[first.id].finding == said[second.id].finding
+    for first, second in combinations([one for one in failures if given[one.id].finding], 2):
+        merged = given[first.id].finding == given[second.id].finding
         same = first.label.group == second.label.group
         together += merged
         pure += merged and same
@@ -163,14 +163,14 @@ def _share(right: int, number: int) -> str:
     return f"{right} of {number} ({100 * right / number:.1f} %)" if number else "none"
 
 
-def _counted(failures: Sequence[Failure], said: dict[str, Answer], rules: dict[str, Rule]) -> list[str]:
+def _half_column(failures: Sequence[Failure], given: dict[str, Answer], rules: dict[str, Rule]) -> list[str]:
     """Return the cells of a half's column in the first table."""
     number = len(failures)
     operators = [one for one in failures if one.label.operator]
-    pairs = merging(failures, said)
-    types = sum(right_type(one, said[one.id]) for one in failures)
-    severities = sum(said[one.id].severity == one.label.severity for one in failures)
-    named = sum(right_operator(one, said[one.id]) for one in operators)
+    pairs = merging(failures, given)
+    types = sum(right_type(one, given[one.id]) for one in failures)
+    severities = sum(given[one.id].severity == one.label.severity for one in failures)
+    named = sum(right_operator(one, given[one.id]) for one in operators)
     guessed = [sum(rule(one) == one.label.error_type for one in failures) for rule in rules.values()]
     return [
         str(number),
@@ -184,52 +184,52 @@ def _counted(failures: Sequence[Failure], said: dict[str, Answer], rules: dict[s
     ]
 
 
-def _in_words_unseen(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+def _in_words_unseen(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, Answer]]) -> Iterator[str]:
     known = {words(one) for one in halves[SEEN]}
     new = [one for one in halves[HELD_OUT] if words(one) not in known]
-    right = sum(right_type(one, said[HELD_OUT][one.id]) for one in new)
+    right = sum(right_type(one, given[HELD_OUT][one.id]) for one in new)
     yield f"\nOf the held-out failures {len(new)} end in words that end no seen one, numbers aside. The error type of"
     yield f"those is right for {_share(right, len(new))}. The others are mostly messages of our own."
 
 
-def _totals(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+def _totals(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, Answer]]) -> Iterator[str]:
     rules = baselines(halves[SEEN])
     names = [
         *("failures", "root causes", "error type right", "severity right", "operator right, where one is labelled"),
         *("pairs in one finding that are of one root cause", "pairs of one root cause kept apart"),
         *(f"baseline: {name}, error type right" for name in rules),
     ]
-    columns = [_counted(failures, said[half], rules) for half, failures in halves.items()]
+    columns = [_half_column(failures, given[half], rules) for half, failures in halves.items()]
     yield "| | seen | held out |\n|---|---|---|"
     for name, *cells in zip(names, *columns, strict=True):
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def _by_type(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+def _by_type(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, Answer]]) -> Iterator[str]:
     yield "\n## By error type\n\nHow many are labelled so, and of how many the diagnosis says so.\n"
     yield "| error type | seen | right | held out | right |\n|---|---|---|---|---|"
     for name in sorted({one.label.error_type for failures in halves.values() for one in failures}):
         cells = []
         for half, failures in halves.items():
             these = [one for one in failures if one.label.error_type == name]
-            cells += [str(len(these)), str(sum(right_type(one, said[half][one.id]) for one in these))]
+            cells += [str(len(these)), str(sum(right_type(one, given[half][one.id]) for one in these))]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def _by_source(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+def _by_source(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, Answer]]) -> Iterator[str]:
     yield "\n## By source\n\n| source | seen: error type right | held out: error type right |\n|---|---|---|"
     for source in ("run", "seeded", "thread"):
         cells = []
         for half, failures in halves.items():
             these = [one for one in failures if one.source == source]
-            cells.append(_share(sum(right_type(one, said[half][one.id]) for one in these), len(these)))
+            cells.append(_share(sum(right_type(one, given[half][one.id]) for one in these), len(these)))
         yield f"| {source} | {' | '.join(cells)} |"
 
 
-def _wrong(failures: Sequence[Failure], said: dict[str, Answer]) -> Iterator[str]:
+def _wrong(failures: Sequence[Failure], given: dict[str, Answer]) -> Iterator[str]:
     yield "\n## What was wrong in the seen half\n\n| failure | labelled | said |\n|---|---|---|"
     for one in failures:
-        answer, label = said[one.id], one.label
+        answer, label = given[one.id], one.label
         pairs = [] if right_type(one, answer) else [(label.error_type, answer.error_type)]
         if answer.severity != label.severity:
             pairs.append((label.severity, answer.severity))
@@ -244,11 +244,11 @@ def _wrong(failures: Sequence[Failure], said: dict[str, Answer]) -> Iterator[str
 def main() -> None:
     """Print the page."""
     halves = {half: read(half) for half in (SEEN, HELD_OUT)}
-    said = {half: answers(failures) for half, failures in halves.items()}
+    given = {half: answers(failures) for half, failures in halves.items()}
     click.echo(_HEAD)
     for rows in (_totals, _in_words_unseen, _by_source, _by_type):
-        click.echo("\n".join(rows(halves, said)))
-    click.echo("\n".join(_wrong(halves[SEEN], said[SEEN])))
+        click.echo("\n".join(rows(halves, given)))
+    click.echo("\n".join(_wrong(halves[SEEN], given[SEEN])))
 
 
 if __name__ == "__main__":

@@ -217,11 +217,11 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield _TEXT.read_text(encoding="utf-8").rstrip("\n")
     sizes: Mapping[str, Mapping[str, Any]] = found["sizes"]
     order = sorted(sizes, key=int)
-    told = found["with"]
-    versions = ", ".join(f"{name} {told[name]}" for name in ("duckdb", "fsspec", "s3fs", "python") if name in told)
+    facts = found["with"]
+    versions = ", ".join(f"{name} {facts[name]}" for name in ("duckdb", "fsspec", "s3fs", "python") if name in facts)
     yield ""
     yield "## Growth"
-    yield f"{told['date']}, {versions}, {told['cores']} cores. {told['note']}".rstrip()
+    yield f"{facts['date']}, {versions}, {facts['cores']} cores. {facts['note']}".rstrip()
     yield ""
     yield "The evidence is made up (`benchmarks/evidence_made_up.py`) and proves nothing. Each figure is one process"
     yield "started anew: processor time, by the clock in brackets, and the largest memory; 131 to 161 MiB of that are"

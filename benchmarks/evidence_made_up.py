@@ -42,7 +42,7 @@ def write_rows(folder: Path, rows: int) -> int:
     versions = versions_of(detect())
     names = vocabulary().hardware_types
     suites = [list(_suites(names[place :: len(_MACHINES)])) for place in range(len(_MACHINES))]
-    texts = [[_open(text) for suite in own for text in _templates(suite)] for own in suites]
+    texts = [[_template(text) for suite in own for text in _templates(suite)] for own in suites]
     written = number = 0
     while written < rows:
         place = number % len(_MACHINES)
@@ -128,7 +128,7 @@ def _line(line: CheckLine | RunLine | EndLine) -> str:
     return json.dumps(to_dict(line)) + "\n"
 
 
-def _open(text: str) -> str:
+def _template(text: str) -> str:
     """Return a line as text with placeholders."""
     text = text.replace("%", "%%")
     for mark in (_RUN, _MOMENT, _ACCELERATOR):

@@ -52,8 +52,8 @@ def main() -> int:
         try:
             ended("run_test_generation.py", "--model", model, "--device", "cpu", "--run")
             about = ("--check-model", model, "--device", "cpu", "--without-memory", "--format")
-            asked = [each for each in FORMATS.names() if each not in OF_A_RUN]
-            texts = {each: ended("hardware_compatibility_reporter.py", *about, each) for each in asked}
+            formats = [each for each in FORMATS.names() if each not in OF_A_RUN]
+            texts = {each: ended("hardware_compatibility_reporter.py", *about, each) for each in formats}
         except HwCompatError as error:
             print(error, file=sys.stderr)
             return 1

@@ -46,7 +46,7 @@ def shortened(section: str) -> str:
     return "".join([head, *devices[:_DEVICES_SHOWN]]).rstrip() + (f"\n  … {left} more" if left > 0 else "")
 
 
-def telling(inventory: HardwareInfo) -> str:
+def varying_sections(inventory: HardwareInfo) -> str:
     """Return the sections that differ from machine to machine."""
     vendors = [facts.vendor for facts in inventory.vendors if facts.hardware == "present"]
     parts = sections(list_text(inventory, "table"))
@@ -57,7 +57,7 @@ def main() -> None:
     print(_HEAD.format(date=datetime.now(UTC).date(), shown=_DEVICES_SHOWN))
     print(f"## This machine\n\n```\n{list_text(detect(), 'table').rstrip()}\n```\n")
     for place, title in MACHINES.items():
-        shown = telling(detect(ReplayedMachine(FIXTURES / place)))
+        shown = varying_sections(detect(ReplayedMachine(FIXTURES / place)))
         print(f"## {title}\n\n`python -m hardware list --replay test/fixtures/{place}`\n\n```\n{shown}\n```\n")
 
 

@@ -50,7 +50,7 @@ _MOST_DRAWS = 30
 
 def _scaled(output: Any, random: random.Random) -> Any:
     factor = random.uniform(1.01, 1.1)
-    return _on_first(output, lambda one: one * factor)
+    return _change_first(output, lambda one: one * factor)
 
 
 def _noisy(output: Any, random: random.Random) -> Any:
@@ -62,26 +62,26 @@ def _noisy(output: Any, random: random.Random) -> Any:
         drawn = torch.randn(one.shape, generator=torch.Generator().manual_seed(seed))
         return one + 1e-3 * drawn.to(one.device) * one.abs().max()
 
-    return _on_first(output, noise)
+    return _change_first(output, noise)
 
 
 def _rolled(output: Any, random: random.Random) -> Any:
     axis = random.choice([1, -1])
-    return _on_first(output, lambda one: one.roll(1, axis))
+    return _change_first(output, lambda one: one.roll(1, axis))
 
 
-def _on_first(output: Any, change: Any) -> Any:
+def _change_first(output: Any, change: Any) -> Any:
     """Change the first floating-point tensor of an output, if there is one."""
     import torch
 
     if isinstance(output, torch.Tensor):
         return change(output) if output.is_floating_point() and output.dim() > 1 else output
     if isinstance(output, tuple) and output:
-        return type(output)((_on_first(output[0], change), *output[1:])) if type(output) is tuple else output
+        return type(output)((_change_first(output[0], change), *output[1:])) if type(output) is tuple else output
     if hasattr(output, "keys"):
         found = copy.copy(output)
         key = next(iter(found))
-        found[key] = _on_first(found[key], change)
+        found[key] = _change_first(found[key], change)
         return found
     return output
 

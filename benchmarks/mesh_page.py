@@ -152,10 +152,10 @@ def _plans(figures: Mapping[str, Any]) -> list[str]:
         model = ModelFigures.from_dict(figures[name])
         whose = "the library's default configuration"
         try:
-            told = plan_text(model.to_dict(), whose, plan_mesh(devices, model, split).to_dict())
+            text = plan_text(model.to_dict(), whose, plan_mesh(devices, model, split).to_dict())
         except MeshRefused as refusal:
-            told = plan_text(model.to_dict(), whose, None, f"{refusal.what}: {refusal.why}")
-        lines.append(f"\n{title}\n{_block('', told)}")
+            text = plan_text(model.to_dict(), whose, None, f"{refusal.what}: {refusal.why}")
+        lines.append(f"\n{title}\n{_block('', text)}")
     return lines
 
 
@@ -189,8 +189,8 @@ def _table(kept: Mapping[str, Any], splits: Sequence[str]) -> list[str]:
     return lines
 
 
-def _cell(told: str, notes: dict[str, int]) -> str:
-    word, _, rest = told.partition(": ")
+def _cell(text: str, notes: dict[str, int]) -> str:
+    word, _, rest = text.partition(": ")
     if word == "right":
         return rest.partition(" ")[0]
     why = rest
@@ -199,8 +199,8 @@ def _cell(told: str, notes: dict[str, int]) -> str:
     elif word == "no" and "=" in rest.partition(": ")[0]:
         why = rest.partition(": ")[2]
     number = notes.setdefault(why, len(notes) + 1)
-    said = {"wrong": "**wrong**", "broke": "**broke**", "no": "–", "untried": "not tried"}[word]
-    return f"{said} ({number})"
+    words = {"wrong": "**wrong**", "broke": "**broke**", "no": "–", "untried": "not tried"}[word]
+    return f"{words} ({number})"
 
 
 def _plain(note: str) -> str:

@@ -1,6 +1,6 @@
 """Print docs/OPENVINO.md: which model types pass on target openvino, and why others don't.
 
-`python -m benchmarks.openvino_table [--keep] [EVIDENCE…] > docs/OPENVINO.md`, reads folders that
+`python -m benchmarks.openvino_table [--keep] [EVIDENCE…] > docs/OPENVINO.md` reads folders that
 `--run --device openvino` wrote, by default docs/evidence. `--keep` writes the lines that count there.
 """
 
@@ -91,12 +91,12 @@ class Row:
     @property
     def way(self) -> str:
         """The export route."""
-        said = self.conditions
-        if said.get("export") == "optimum-intel":
-            limit = said.get("exporter_limit")
+        conditions = self.conditions
+        if conditions.get("export") == "optimum-intel":
+            limit = conditions.get("exporter_limit")
             return f"optimum-intel beyond its limit ({limit})" if limit else "optimum-intel"
-        shapes = ", static" if "shapes" in said else ", dynamic"
-        constants = ", sizes of pictures as constants" if "held" in said else ""
+        shapes = ", static" if "shapes" in conditions else ", dynamic"
+        constants = ", sizes of pictures as constants" if "held" in conditions else ""
         return "traced" + shapes + constants
 
 

@@ -80,7 +80,7 @@ def measured(name: str, target: str) -> tuple[str, dict[str, Level]]:
     made = {level: _prepared(name, level, backend) for level in OptimizationLevel}
     sample = next(iter(made.values()))[2]
     want = outputs_of(made[OptimizationLevel.O0][0], sample)
-    model, arrays, said = larger(name)
+    model, arrays, description = larger(name)
     exact = float64_outputs(as_reference(model), arrays)
     del model
     times = _in_turns([(one, sample) for one, _, _, _ in made.values()], backend)
@@ -98,7 +98,7 @@ def measured(name: str, target: str) -> tuple[str, dict[str, Level]]:
         )
         for (level, (module, result, _, seconds)), taken in zip(made.items(), times, strict=True)
     }
-    return said, levels
+    return description, levels
 
 
 def _prepared(
@@ -138,7 +138,7 @@ def _shortest(model: Any, sample: Mapping[str, Any], backend: BaseBackend) -> fl
 
 def page(found: Mapping[str, tuple[str, Mapping[str, Level]]], head: Mapping[str, Any]) -> str:
     """Return the page as Markdown."""
-    return "\n".join([_HEAD.format(**head, count=len(found)), *_summary(found), *_table(found), *_taken_back(found)])
+    return "\n".join([_HEAD.format(**head, count=len(found)), *_summary(found), *_table(found), *_reverted(found)])
 
 
 def _summary(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
@@ -174,17 +174,17 @@ def _beyond(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> list[str]:
 def _table(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
     yield "| model | level | ms | of O0 | error to O0 (allowed) | to float64 | prepared | applied |"
     yield "|---|---|---|---|---|---|---|---|"
-    for name, (said, levels) in found.items():
+    for name, (description, levels) in found.items():
         for level, one in levels.items():
             applied = ", ".join(one.applied) or ("placement" if level == "O0" else "left alone")
-            model = f"{name} ({said})" if level == "O0" else ""
+            model = f"{name} ({description})" if level == "O0" else ""
             yield (
                 f"| {model} | {level} | {one.milliseconds:.1f} | {one.ratio:.2f} | "
                 f"{one.error:.1e} ({one.allowed:g}) | {one.error_float64:.1e} | {one.prepared:.1f} s | {applied} |"
             )
 
 
-def _taken_back(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
+def _reverted(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
     """Yield optimizations that were skipped or reverted, with the reason, at the first level where it occurs."""
     yield "\n## What was tried, and why it isn't in force\n"
     yield "| model | level | step | why |\n|---|---|---|---|"
@@ -240,13 +240,13 @@ def _all(models: Sequence[str], target: str, keep: Path) -> dict[str, tuple[str,
         if not file.is_file():
             started = time.perf_counter()
             try:
-                said, levels = measured(name, target)
+                description, levels = measured(name, target)
             except HwCompatError as error:
                 raise click.ClickException(str(error)) from error
             torch._dynamo.reset()
             gc.collect()
             plain = {level: asdict(one) for level, one in levels.items()}
-            file.write_text(json.dumps({"model": said, "levels": plain}), encoding="utf-8")
+            file.write_text(json.dumps({"model": description, "levels": plain}), encoding="utf-8")
             click.echo(f"{name}: {time.perf_counter() - started:.0f} s", err=True)
         read = json.loads(file.read_text(encoding="utf-8"))
         found[name] = read["model"], {level: Level(**one) for level, one in read["levels"].items()}

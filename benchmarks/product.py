@@ -31,9 +31,9 @@ def environment(cache: Path, more: Mapping[str, str] | None = None) -> dict[str,
 def planted(environment: Mapping[str, str], names: str, mark: Path, *folders: Path) -> dict[str, str]:
     """Return an environment in which each Python plants `names` (joined by `+`) from `folders`, and writes `mark`."""
     path = [*dict.fromkeys([str(PLANTING), *map(str, folders)]), environment["PYTHONPATH"]]
-    told = {"HWCOMPAT_PLANT": names, "HWCOMPAT_PLANTED": str(mark)}
-    told["HWCOMPAT_PLANTING"] = os.pathsep.join(str(folder) for folder in folders)
-    return {**environment, **told, "PYTHONPATH": os.pathsep.join(path)}
+    variables = {"HWCOMPAT_PLANT": names, "HWCOMPAT_PLANTED": str(mark)}
+    variables["HWCOMPAT_PLANTING"] = os.pathsep.join(str(folder) for folder in folders)
+    return {**environment, **variables, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], longest_s: float) -> subprocess.CompletedProcess[str]:

@@ -174,9 +174,9 @@ def measured(
     return found
 
 
-def page(told: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[Action]) -> str:
+def page(kept: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[Action]) -> str:
     """Return the page as Markdown."""
-    found = told["actions"]
+    found = kept["actions"]
     there = [one for one in profiled if one.name in found]
     ordered = sorted(there, key=lambda one: found[one.name]["now"]["processor_s"], reverse=True)
     rows = [
@@ -200,7 +200,7 @@ def page(told: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[A
         for one in others
         if one.command in found
     ]
-    about = f"{told['date']}, {told['machine']}; {', '.join(f'{k} {v}' for k, v in told['versions'].items())}."
+    about = f"{kept['date']}, {kept['machine']}; {', '.join(f'{k} {v}' for k, v in kept['versions'].items())}."
     return (
         f"{_HEAD}{about}\n\n{markdown_table(head, rows)}\n\n## Removed, or why not\n\n{reasons}"
         f"## What takes less\n\n{_LESS}{markdown_table(['command', 'processor time', 'by the clock'], less)}\n"

@@ -47,8 +47,8 @@ def larger(model_type: str) -> tuple[Any, dict[str, Array], str]:
     specs = input_specs(model, chosen.entry, what.architecture, side, length)
     count = sum(parameter.numel() for parameter in model.parameters())
     widths = sorted({width for scope in tree(model.config) for width in numbers(role_of(scope, "hidden"))})
-    said = f"{count / 1e6:.1f} M parameters, width {' and '.join(map(str, widths))}"
-    return model, make_inputs(specs, 0, (length,)), said if length == LENGTH else f"{said}, {length} tokens"
+    shown = f"{count / 1e6:.1f} M parameters, width {' and '.join(map(str, widths))}"
+    return model, make_inputs(specs, 0, (length,)), shown if length == LENGTH else f"{shown}, {length} tokens"
 
 
 def _divisions(config: Any) -> list[Division]:

@@ -72,7 +72,7 @@ def prepare(version: str, *, versions_py: str, changelog: str, tags: Sequence[st
 
     The current version may be released if it has no tag yet.
     """
-    asked = parsed(version)
+    wanted = parsed(version)
     found = _RELEASE.search(versions_py)
     if found is None:
         raise Refused(f"{VERSION_FILE} has no line RELEASE")
@@ -80,12 +80,12 @@ def prepare(version: str, *, versions_py: str, changelog: str, tags: Sequence[st
     now = (major, minor, patch)
     if f"v{version}" in tags:
         raise Refused(f"v{version} is tagged already", fix=f"Next are {_listed(successors(now))}.")
-    if asked != now and asked not in successors(now):
+    if wanted != now and wanted not in successors(now):
         raise Refused(f"{version} doesn't follow {_text(now)}", fix=f"Next are {_listed(successors(now))}.")
-    told = _unreleased(changelog)
-    if _BREAKING.search(told) and asked != now and asked not in _breaking(now):
+    news = _unreleased(changelog)
+    if _BREAKING.search(news) and wanted != now and wanted not in _breaking_versions(now):
         why = "the changelog names a breaking change"
-        raise Refused(f"{version} is no version for it", why=why, fix=f"Take {_listed(_breaking(now))}.")
+        raise Refused(f"{version} is no version for it", why=why, fix=f"Take {_listed(_breaking_versions(now))}.")
     return Release(
         version=version,
         versions_py=_RELEASE.sub(f'RELEASE = "{version}"', versions_py),
@@ -93,8 +93,8 @@ def prepare(version: str, *, versions_py: str, changelog: str, tags: Sequence[st
     )
 
 
-def _breaking(now: Version) -> tuple[Version, ...]:
-    """Whether a version may contain breaking changes: a minor version below 1.0.0, else a major one."""
+def _breaking_versions(now: Version) -> tuple[Version, ...]:
+    """Return the next versions that may contain breaking changes: below 1.0.0 also a minor one."""
     return successors(now)[1:] if now[0] == 0 else successors(now)[2:]
 
 
@@ -102,12 +102,12 @@ def _unreleased(changelog: str) -> str:
     """Return the text under Unreleased."""
     if changelog.count(_UNRELEASED) != 1:
         raise Refused(f"{CHANGELOG} has no section Unreleased, or several")
-    told = re.split(r"(?m)^## ", changelog.partition(_UNRELEASED)[2])[0]
-    if not re.search(r"(?m)^- \S", told):
+    news = re.split(r"(?m)^## ", changelog.partition(_UNRELEASED)[2])[0]
+    if not re.search(r"(?m)^- \S", news):
         raise Refused(
             f"{CHANGELOG} tells nothing under Unreleased", fix="A line for each change that a user would notice."
         )
-    return told
+    return news
 
 
 def _text(version: Version) -> str:

@@ -180,17 +180,19 @@ def page(out: Path | None) -> None:
     """Write docs/REMEDIES.md from the stored results, without paths of this machine."""
     if out is not None:
         noted = [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
-        KEPT.write_text("".join(json.dumps(_kept(one), sort_keys=True) + "\n" for one in noted), encoding="utf-8")
+        KEPT.write_text(
+            "".join(json.dumps(_without_paths(one), sort_keys=True) + "\n" for one in noted), encoding="utf-8"
+        )
     results = [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
     versions = versions_of(detect())
     PAGE.write_text(page_text(labels(), results, versions, date.today().isoformat()), encoding="utf-8")
 
 
-def _kept(noted: Any) -> Any:
+def _without_paths(noted: Any) -> Any:
     """Return the stored result of a cell without the path of its evidence."""
     if isinstance(noted, dict):
-        return {name: _kept(value) for name, value in noted.items() if name not in ("evidence", "run")}
-    return [_kept(one) for one in noted] if isinstance(noted, list) else noted
+        return {name: _without_paths(value) for name, value in noted.items() if name not in ("evidence", "run")}
+    return [_without_paths(one) for one in noted] if isinstance(noted, list) else noted
 
 
 def page_text(

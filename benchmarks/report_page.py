@@ -45,10 +45,10 @@ class Made:
 
 def make(evidence: Path, format: str, folder: Path, *more: str) -> Made:
     """Make the report of a folder in one format. Raises `RuntimeError` if that fails."""
-    asked = ["--collect-all", *more, "--format", format, "--evidence", str(evidence), "--output-dir", str(folder)]
+    words = ["--collect-all", *more, "--format", format, "--evidence", str(evidence), "--output-dir", str(folder)]
     before = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", _CHILD, *asked], cwd=ROOT, check=True, capture_output=True, text=True
+        [sys.executable, "-c", _CHILD, *words], cwd=ROOT, check=True, capture_output=True, text=True
     )
     wall = time.perf_counter() - before
     code, cpu, memory = json.loads(done.stderr.splitlines()[-1])

@@ -62,7 +62,7 @@ def make_one(cell: str, evidence: Path, work: Path, limit: float) -> None:
         exit_code, printed, said = -1, "", f"error: no answer in {limit:g} s"
     lines = printed.splitlines()
     errors = [line for line in said.splitlines() if line.startswith("error")]
-    told = {
+    facts = {
         "cell": cell,
         "exit": exit_code,
         "check": lines[0].partition(", ")[2].partition(":")[0] if lines else "",
@@ -70,7 +70,7 @@ def make_one(cell: str, evidence: Path, work: Path, limit: float) -> None:
         "seconds": round(time.monotonic() - started, 1),
         "on": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
-    kept.write_text(json.dumps(told), encoding="utf-8")
+    kept.write_text(json.dumps(facts), encoding="utf-8")
 
 
 def page_of(work: Path) -> str:
@@ -89,8 +89,10 @@ def page_of(work: Path) -> str:
     counts = Counter(row[2] for row in table)
     versions = ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
     dates = sorted({row["on"] for row in rows})
-    told = ", ".join(f"{counts[state]} {state}" for state in ("yes", "no", "refused", "not made") if counts[state])
-    head = f"{len(rows)} cells: {told}. Made {' to '.join(dict.fromkeys((dates[0], dates[-1])))} with {versions}.\n\n"
+    counted = ", ".join(f"{counts[state]} {state}" for state in ("yes", "no", "refused", "not made") if counts[state])
+    head = (
+        f"{len(rows)} cells: {counted}. Made {' to '.join(dict.fromkeys((dates[0], dates[-1])))} with {versions}.\n\n"
+    )
     made = "\n\nMade by `python -m benchmarks.repros`.\n"
     return _HEAD + head + markdown_table(("Cell", "Check", "Same way", "What was compared, or why not"), table) + made
 

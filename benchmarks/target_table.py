@@ -1,6 +1,6 @@
 """Make a page about targets from evidence: the result of each cell, and the operators that made cells fail.
 
-`python -m benchmarks.target_table TARGET… [--evidence FOLDER]… > docs/PAGE.md`, reads folders of `--run --device
+`python -m benchmarks.target_table TARGET… [--evidence FOLDER]… > docs/PAGE.md` reads folders of `--run --device
 TARGET`, by default docs/evidence. `--keep` writes the lines that count there. The last run of a check counts.
 `target_table.toml` has the targets and the texts of their pages.
 """

@@ -79,15 +79,15 @@ def traced(arguments: Sequence[str]) -> dict[str, object]:
         command += [part for place in places for part in (place, str(folder / place.strip("-")))]
         environment = {**os.environ, "TRACE_OUT": str(folder / "out"), "PYTHONPATH": str(folder / "probe")}
         subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=True)
-        told = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "out").glob("*.json"))]
-    return figures(told)
+        traces = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "out").glob("*.json"))]
+    return figures(traces)
 
 
-def figures(told: Sequence[dict[str, list[list[object]]]]) -> dict[str, object]:
+def figures(traces: Sequence[dict[str, list[list[object]]]]) -> dict[str, object]:
     """Return the figures from the files of all processes."""
     functions: Counter[tuple[str, str]] = Counter()
     modules: set[str] = set()
-    for one in told:
+    for one in traces:
         for file, name, count in one["functions"]:
             if (place := _ours(str(file))) and place.endswith(".py"):
                 functions[place, str(name)] += int(str(count))

@@ -105,11 +105,11 @@ def _untold_of(
     name = run["run_id"]
     hashes = {cell["cell_id"]: cell["suite_hash"] for cell in run["plan"]}
     planned = {(cell["cell_id"], check) for cell in run["plan"] for check in cell["checks"]}
-    told: dict[tuple[str, str], list[Line]] = {}
+    lines_of: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
-        told.setdefault((line["cell_id"], line["check_name"]), []).append(line)
-    found = [f"{name}: {key} was not planned" for key in sorted(set(told) - planned)]
-    for key, own in sorted(told.items()):
+        lines_of.setdefault((line["cell_id"], line["check_name"]), []).append(line)
+    found = [f"{name}: {key} was not planned" for key in sorted(set(lines_of) - planned)]
+    for key, own in sorted(lines_of.items()):
         outcomes = [line["outcome"] for line in own]
         if len(own) > 1 and not BREAKDOWNS & set(outcomes):
             found.append(f"{name}: {key} has {len(own)} lines")
@@ -120,7 +120,7 @@ def _untold_of(
         if key[0] in hashes and {line["suite_hash"] for line in own} != {hashes[key[0]]}:
             found.append(f"{name}: {key} is of another suite than the one planned")
     if end is not None:
-        found += [f"{name} has its end, and {key} has no line" for key in sorted(planned - set(told))]
+        found += [f"{name} has its end, and {key} has no line" for key in sorted(planned - set(lines_of))]
         counts = Counter(line["outcome"] for line in lines)
         if dict(counts) != dict(end["counts"]):
             found.append(f"{name} ends with the counts {end['counts']}, and its lines are {dict(counts)}")
@@ -183,8 +183,10 @@ def _wrong_report(path: Path) -> str:
         elif path.suffix == ".html" and not data.rstrip().endswith(b"</html>"):
             return f"{path.name} has no end"
         elif path.suffix == ".md":
-            told = json.loads(path.with_suffix(".json").read_bytes()) if path.with_suffix(".json").exists() else {}
-            if not data.endswith(b"\n") or not all(one["cell"].encode() in data for one in told.get("verdicts", ())):
+            report = json.loads(path.with_suffix(".json").read_bytes()) if path.with_suffix(".json").exists() else {}
+            if not data.endswith(b"\n") or not all(
+                one["cell"].encode() in data for one in report.get("verdicts", ())
+            ):
                 return f"{path.name} is cut off"
     except (ValueError, ElementTree.ParseError) as error:
         return f"{path.name} is broken: {error}"

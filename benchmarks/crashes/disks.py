@@ -89,7 +89,7 @@ class _Full:
         ran = Process(place, on_small_disk(own, kept, self.size_k, place.command())).wait()
         shutil.rmtree(own)
         kept.rename(own)
-        return _judged(place, ran, undisturbed)
+        return _violations(place, ran, undisturbed)
 
 
 class _ReadOnly:
@@ -117,10 +117,10 @@ class _ReadOnly:
         ran = running.wait()
         for part in (own, *(one for one in own.rglob("*") if one.is_dir())):
             part.chmod(0o700)
-        return _judged(place, ran, undisturbed)
+        return _violations(place, ran, undisturbed)
 
 
-def _judged(place: Place, ran: Any, undisturbed: Undisturbed) -> Result:
+def _violations(place: Place, ran: Any, undisturbed: Undisturbed) -> Result:
     """Return violations after a run that couldn't write, and of the run that resumes it."""
     raw = read_raw(place.evidence)
     wrong = [
@@ -132,19 +132,19 @@ def _judged(place: Place, ran: Any, undisturbed: Undisturbed) -> Result:
     ]
     blamed = [line for line in raw.of_kind("check") if line["outcome"] in _BLAMES]
     wrong += [f"{one['cell_id']} {one['check_name']} is {one['outcome']}: {one['error_message']}" for one in blamed]
-    said = next((line for line in ran.err.splitlines() if line.startswith("error: ")), "")
+    error = next((line for line in ran.err.splitlines() if line.startswith("error: ")), "")
     counts = sorted({line["error_type"] for line in raw.of_kind("check") if line["outcome"] == "not_run"})
     if ran.code not in (0, 1, 4) or "Traceback" in ran.err or "internal error" in ran.err:
         wrong.append(f"it ended with {ran.code}: {ran.err[-300:]}")
-    if ran.code == 4 and not any(word in said.lower() for word in ("space", "disk", "denied", "permission")):
-        wrong.append(f"its error does not say why: {said}")
+    if ran.code == 4 and not any(word in error.lower() for word in ("space", "disk", "denied", "permission")):
+        wrong.append(f"its error does not say why: {error}")
     if ran.code == 1 and "disk_full" not in counts:
         wrong.append(f"it ended with 1, and no line says that a disk is full: {counts}")
     if ran.code == 0 and incomplete(raw, CHECKS):
         wrong.append("it ended with 0, and not every check was carried out")
     resumed = run_to_end(place, "--resume", name="resumed")
     wrong += after_resuming(place, raw, resumed, undisturbed)
-    facts = {"landed": True, "exit": ran.code, "said": said[:200], "not_run": counts, "resumed": resumed.code}
+    facts = {"landed": True, "exit": ran.code, "said": error[:200], "not_run": counts, "resumed": resumed.code}
     return Result(facts=facts, wrong=wrong)
 
 

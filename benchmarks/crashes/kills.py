@@ -60,7 +60,7 @@ class _Cut:
         raw = read_raw(place.evidence)
         wrong = look(place, raw, undisturbed, killed.left)
         wrong += _victims(self.kill, killed, raw)
-        facts: dict[str, Any] = {"landed": True, **_before(place, raw)}
+        facts: dict[str, Any] = {"landed": True, **_progress(place, raw)}
         if self.kill.victim == "twice":
             again = run_and_kill(place, kill, undisturbed.seconds, name="again", words=("--resume",))
             later = read_raw(place.evidence)
@@ -115,7 +115,7 @@ def after_resuming(place: Place, before: Raw, ran: Ran, undisturbed: Undisturbed
     A crash that a kill left as the last check of a cell is a result and stays."""
     raw = read_raw(place.evidence)
     wrong = [*changed(before, raw), *look(place, raw, undisturbed, []), *incomplete(raw, CHECKS)]
-    crashed = {line["cell_id"] for line in _standing(raw) if line["outcome"] != "passed"}
+    crashed = {line["cell_id"] for line in _last_lines(raw) if line["outcome"] != "passed"}
     if ran.code != (1 if crashed else 0):
         wrong.append(f"--resume ended with {ran.code}: {ran.err[-300:]}")
     levels = levels_in(place.evidence)
@@ -129,7 +129,7 @@ def after_resuming(place: Place, before: Raw, ran: Ran, undisturbed: Undisturbed
     return wrong
 
 
-def _standing(raw: Raw) -> list[dict[str, Any]]:
+def _last_lines(raw: Raw) -> list[dict[str, Any]]:
     """Return the lines of each cell in the last run that planned it."""
     last: dict[str, str] = {}
     for run in sorted(raw.of_kind("run"), key=lambda run: run["started_at"]):
@@ -156,7 +156,7 @@ def _victims(kill: Kill, killed: Killed, raw: Raw) -> list[str]:
     return wrong
 
 
-def _before(place: Place, raw: Raw) -> Mapping[str, int]:
+def _progress(place: Place, raw: Raw) -> Mapping[str, int]:
     """Return the progress of the run."""
     notes = [path.read_text().count("\n") for path in (place.folder / "log").glob("*.ack")]
     return {

@@ -37,8 +37,8 @@ def misread(folder: Path, raw: Raw) -> list[str]:
         reporter, said = _reported(latest, folder)
         found += [f"{name}: no finding names the run {run} as cut off" for run in unfinished(raw) if run not in said]
         found += [f"{name}: no finding names half a line in {file}" for file in raw.torn if file not in said]
-        told = {(line.cell_id, line.check_name) for line in reporter.checks}
-        found += [f"{name}: the report does not tell of {key}" for key in sorted(planned - told)]
+        reported = {(line.cell_id, line.check_name) for line in reporter.checks}
+        found += [f"{name}: the report does not tell of {key}" for key in sorted(planned - reported)]
         for one in reporter.cells:
             if str(one.verdict.level) in _GREEN and one.verdict.cell not in whole:
                 found.append(f"{name}: {one.verdict.cell} is {one.verdict.level}, and no run passed it whole")
@@ -64,7 +64,7 @@ def _misread(evidence: Evidence, raw: Raw) -> list[str]:
 
 def _reported(latest: Evidence | Latest, folder: Path) -> tuple[HardwareCompatibilityReporter, str]:
     reporter = HardwareCompatibilityReporter(latest, output_folder=folder)
-    reporter._inventory = _here()
+    reporter._inventory = _machine()
     findings = reporter.collect_compatibility_test_errors()
     return reporter, "\n".join(one.message for one in findings)
 
@@ -72,7 +72,7 @@ def _reported(latest: Evidence | Latest, folder: Path) -> tuple[HardwareCompatib
 _INVENTORY: list[object] = []
 
 
-def _here() -> object:
+def _machine() -> object:
     """Detect this machine once for all folders."""
     if not _INVENTORY:
         _INVENTORY.append(detect())

@@ -72,8 +72,8 @@ class Workspace:
             timeout=LIMIT_S,
             check=False,
         )
-        told = done.stderr.splitlines()[-1:] if done.returncode else []
-        return done.returncode, (*done.stdout.splitlines(), *told)
+        lines = done.stderr.splitlines()[-1:] if done.returncode else []
+        return done.returncode, (*done.stdout.splitlines(), *lines)
 
     def _plain(self, line: str) -> str:
         """Return a line without paths of this machine."""

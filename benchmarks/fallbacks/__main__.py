@@ -223,10 +223,10 @@ def main(
         bench = Bench(folder, _build_device() if "boxed" in told_of else Path("not-built"))
         found = [_told(bench.run(plant)) for plant in chosen]
         honesty = [_honest_runs(bench, target) for target in honest]
-    told = _page(found, honesty)
-    click.echo(told)
+    text = _page(found, honesty)
+    click.echo(text)
     if page is not None:
-        page.write_text(told, encoding="utf-8")
+        page.write_text(text, encoding="utf-8")
     if rows is not None:
         rows.write_text(json.dumps([_row(one) for one in found], indent=1), encoding="utf-8")
     raise SystemExit(0 if all(one.is_caught for one in found) and not any(one.alarms for one in honesty) else 1)
@@ -254,18 +254,18 @@ def _honest_runs(bench: Bench, target: str) -> Honesty:
 def _page(found: Sequence[Found], honesty: Sequence[Honesty]) -> str:
     here = {one.name: one.version for one in metadata.distributions()}
     versions = ", ".join(f"{name} {here[name]}" for name in ("torch", "transformers", "openvino") if name in here)
-    said = [_HEAD.format(date=datetime.now(UTC).date(), versions=versions)]
+    parts = [_HEAD.format(date=datetime.now(UTC).date(), versions=versions)]
     if found:
         rows = [tuple(_row(one).values()) for one in found]
-        said.append(f"## Plants\n\n{sum(one.is_caught for one in found)} of {len(found)} are caught.\n")
-        said.append(tabulate(rows, headers=("plant", "target", "", "level", "first reason"), tablefmt="github"))
+        parts.append(f"## Plants\n\n{sum(one.is_caught for one in found)} of {len(found)} are caught.\n")
+        parts.append(tabulate(rows, headers=("plant", "target", "", "level", "first reason"), tablefmt="github"))
     if honesty:
-        said.append("\n## Honest runs\n")
+        parts.append("\n## Honest runs\n")
         honest = [(one.target, one.cells, len(one.alarms), "; ".join(one.alarms)) for one in honesty]
         total = (sum(one.cells for one in honesty), sum(len(one.alarms) for one in honesty))
-        said.append(f"{total[0]} runs without a plant whose numbers were right, {total[1]} false alarms.\n")
-        said.append(tabulate(honest, headers=("target", "runs", "false alarms", "cells"), tablefmt="github"))
-    return "\n".join(said) + "\n"
+        parts.append(f"{total[0]} runs without a plant whose numbers were right, {total[1]} false alarms.\n")
+        parts.append(tabulate(honest, headers=("target", "runs", "false alarms", "cells"), tablefmt="github"))
+    return "\n".join(parts) + "\n"
 
 
 def _row(found: Found) -> dict[str, str]:

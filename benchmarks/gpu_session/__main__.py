@@ -58,7 +58,7 @@ class Session:
         started = time.monotonic()
         out = self.folder / (stage.prints or f"logs/{stage.name}.txt")
         log = self.folder / "logs" / f"{stage.name}.log"
-        with out.open("w") as printed, log.open("w") as said:
+        with out.open("w") as printed, log.open("w") as errors:
             try:
                 code: int | str = subprocess.run(
                     list(stage.words),
@@ -66,7 +66,7 @@ class Session:
                     env={**self.environment, **stage.environment},
                     stdin=subprocess.DEVNULL,
                     stdout=printed,
-                    stderr=said,
+                    stderr=errors,
                     timeout=max(1.0, self.ends - started - (self.reserve if stage.turn == 1 else 0)),
                     check=False,
                 ).returncode

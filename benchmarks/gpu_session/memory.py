@@ -169,7 +169,7 @@ def estimate(points: Path, out: Path) -> None:
 
 def _estimated(point: Mapping[str, Any], subjects: dict[str, Any]) -> dict[str, Any]:
     name = point["model_type"]
-    asked = MemoryRequest(
+    request = MemoryRequest(
         mode=point["mode"], precision=point["precision"], batch=point["batch"], context=point["length"]
     )
     try:
@@ -177,7 +177,7 @@ def _estimated(point: Mapping[str, Any], subjects: dict[str, Any]) -> dict[str, 
             subjects.clear()  # One at a time, because they are large.
             with uncollected():
                 subjects[name] = _subject(name, None)
-        return {"estimate": _estimate(subjects[name], asked).total}
+        return {"estimate": _estimate(subjects[name], request).total}
     except Exception as error:  # Modeling code may raise any exception, which is the reason.
         return {"unknown": _line(error)}
 
@@ -199,9 +199,9 @@ def measure(out: Path, device: str, most_gb: float, most_tokens: int, seconds: f
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(point) + "\n")
             if "CUDA error" in point.get("left_out", ""):  # The device is lost for this process.
-                told = {"--device": device, "--most-gb": most_gb, "--most-tokens": most_tokens}
-                told["--seconds"] = ends - time.monotonic()
-                words = [str(word) for pair in (*told.items(), *(("--only", one) for one in left)) for word in pair]
+                limits = {"--device": device, "--most-gb": most_gb, "--most-tokens": most_tokens}
+                limits["--seconds"] = ends - time.monotonic()
+                words = [str(word) for pair in (*limits.items(), *(("--only", one) for one in left)) for word in pair]
                 os.execv(
                     sys.executable,
                     [sys.executable, "-m", "benchmarks.gpu_session.memory", "measure", str(out), *words],

@@ -269,8 +269,8 @@ def _wide(lines: list[dict[str, Any]]) -> str:
     ]
     outcomes = Counter(one["outcome"] for one in lines)
     table = tabulate(rows, headers=("cell", "model", "error", "checks"), tablefmt="github")
-    said = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-    return f"## At real widths\n\n{table}\n\n{said}.\n"
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+    return f"## At real widths\n\n{table}\n\n{counts}.\n"
 
 
 def _proof(session: Mapping[str, Any]) -> str:

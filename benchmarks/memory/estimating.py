@@ -70,21 +70,21 @@ def with_estimates(points: list[Point]) -> Iterator[Point]:
         if "left_out" in point:
             continue
         model = json.dumps([point[name] for name in _OF_MODEL])
-        asked = MemoryRequest(
+        request = MemoryRequest(
             mode=point["mode"], precision=point["precision"], batch=point["batch"], context=point["length"]
         )
-        said: Point = {}
+        estimate: Point = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 lengths = [point["length"]] * point["batch"]
                 with on_processor(point["cpu"]):
-                    said["parts"] = _skeleton(model).estimate(asked, point["inputs"], lengths).parts
+                    estimate["parts"] = _skeleton(model).estimate(request, point["inputs"], lengths).parts
             except Exception as error:  # Modeling code may raise any exception, which is the reason.
-                said["unknown"] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-            said["rival"] = _rival(model, point)
+                estimate["unknown"] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            estimate["rival"] = _rival(model, point)
         kept = {name: value for name, value in point.items() if name not in ("parts", "unknown")}
-        yield {**kept, **said, **versions}
+        yield {**kept, **estimate, **versions}
 
 
 def _versions() -> dict[str, Any]:

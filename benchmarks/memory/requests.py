@@ -98,7 +98,7 @@ def configs(recipe: Recipe, chance: random.Random) -> Iterator[tuple[bool, dict[
                 recipe.model_type, load_catalog(), recipe.task, divisions=lambda _, by=factor: [Division(factor=by)]
             )
             config = copy.deepcopy(next(made, None))
-            if config is not None and (grown := _grown(recipe, config)) is not None:
+            if config is not None and (grown := _enlarged(recipe, config)) is not None:
                 yield True, grown
         except (ModelError, ValueError, TypeError, KeyError, ZeroDivisionError, RuntimeError, AttributeError):
             continue
@@ -122,7 +122,7 @@ def parameters_of(recipe: Recipe, config: Mapping[str, Any]) -> int:
     return sum(one.numel() for one in model.parameters())
 
 
-def _grown(recipe: Recipe, config: dict[str, Any]) -> dict[str, Any] | None:
+def _enlarged(recipe: Recipe, config: dict[str, Any]) -> dict[str, Any] | None:
     """Return a configuration with about the wanted number of parameters, by more words or else more layers, or
     None."""
     start = parameters_of(recipe, config)

@@ -71,7 +71,7 @@ def main(
     json_file: Path | None,
     debug: bool,
 ) -> int:
-    """Break each suite's model in ways that it must notice, and run it clean, where nothing may be noticed.
+    """Break each suite's model in ways that it must detect, and run it unchanged, which must pass.
 
     Exit code 1 if a mutant lived, changed nothing or ended in another way than a check that disagreed, or if a clean
     run didn't pass every check.

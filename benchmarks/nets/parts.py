@@ -68,9 +68,9 @@ def _primary_task(file: Path) -> str:
 
 def explain(product: Product, cells: Collection[str] | None) -> Part:
     """Return predictions with the chain of rules and the changes that would affect them."""
-    asked = list(cells) if cells is not None else recipe_cells(product.root)
-    answers = product.many([[GENERATE, "--explain", cell, "--format", "json"] for cell in asked])
-    return {cell: _explained(answer) for cell, answer in zip(asked, answers, strict=True)}
+    wanted = list(cells) if cells is not None else recipe_cells(product.root)
+    answers = product.many([[GENERATE, "--explain", cell, "--format", "json"] for cell in wanted])
+    return {cell: _explained(answer) for cell, answer in zip(wanted, answers, strict=True)}
 
 
 def _explained(answer: Answer) -> Entry:
@@ -167,11 +167,11 @@ def names(product: Product, frozen: Collection[str] | None, moved: Mapping[str, 
 
     `moved` maps renamed modules. The options are those in `frozen`, or those in the help.
     """
-    asked = [(module, name) for module, own in PUBLIC["names"].items() for name in own]
+    wanted = [(module, name) for module, own in PUBLIC["names"].items() for name in own]
     there = moved or {}
     found: Part = {}
     for (module, name), members in zip(
-        asked, product.names([(there.get(module, module), name) for module, name in asked]), strict=True
+        wanted, product.names([(there.get(module, module), name) for module, name in wanted]), strict=True
     ):
         for member, entry in sorted(members.items()):
             found[f"name {module}.{name}{'.' if member else ''}{member}"] = entry
@@ -186,7 +186,7 @@ def _options(product: Product, frozen: Collection[str] | None) -> Part:
         keys = [
             f"option {command} {option}"
             for command, entry in shown.items()
-            for option in sorted(set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", _listed(entry["text"]))))
+            for option in sorted(set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", _option_lines(entry["text"]))))
         ]
     else:
         keys = [key for key in frozen if key.startswith("option ")]
@@ -196,7 +196,7 @@ def _options(product: Product, frozen: Collection[str] | None) -> Part:
     return {key: {"taken": is_taken} for key, is_taken in taken.items() if is_taken or frozen is not None}
 
 
-def _listed(text: list[str]) -> str:
+def _option_lines(text: list[str]) -> str:
     """Return the option column of a help text."""
     lines = (re.sub(r"^\W*?(?=-)", "", line) for line in text)
     return "\n".join(re.split(r"\s{2,}", line)[0] for line in lines if line.startswith("-"))

@@ -83,16 +83,16 @@ def _nodes(recipe: Recipe, names: set[str], refused: set[str]) -> Iterator[tuple
         graph = onnx.shape_inference.infer_shapes(onnx.load(str(Path(folder) / ONNX))).graph
     known = {one.name: _tensor(one.type.tensor_type) for one in (*graph.value_info, *graph.input, *graph.output)}
     known |= {one.name: _named(one.data_type, list(one.dims)) for one in graph.initializer}
-    told = {node.op_type for node in graph.node if node.name in refused}
+    types = {node.op_type for node in graph.node if node.name in refused}
     for node in graph.node:
-        if node.op_type in names and (node.name in refused or node.op_type not in told):
+        if node.op_type in names and (node.name in refused or node.op_type not in types):
             given = ", ".join(known.get(name, "?") for name in node.input if name)
             equation = [one.s.decode() for one in node.attribute if one.name == "equation"]
             yield f"onnx.{node.op_type}", f"{given} ({equation[0]})" if equation else given
 
 
-def _tensor(told: Any) -> str:
-    return _named(told.elem_type, [axis.dim_value or "?" for axis in told.shape.dim])
+def _tensor(tensor: Any) -> str:
+    return _named(tensor.elem_type, [axis.dim_value or "?" for axis in tensor.shape.dim])
 
 
 def _named(elem_type: int, dims: list[Any]) -> str:

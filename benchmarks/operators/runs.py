@@ -55,15 +55,15 @@ def run_sections(
     kept = {name: list(checks.values()) for name, checks in cells.items() if _counts(Cell.parse(name))}
     passing = {Cell.parse(name).model: checks for name, checks in kept.items() if _passes(checks)}
     failing = {Cell.parse(name).model: checks for name, checks in kept.items() if not _passes(checks)}
-    asked = Counter(name for model in passing if model in recipes for name in recipes[model].operators)
+    counts = Counter(name for model in passing if model in recipes for name in recipes[model].operators)
     native = Counter(name for checks in passing.values() for line in checks[-1:] for name in line.native_ops)
     refused: dict[str, list[str]] = {}
     for model, checks in sorted(failing.items()):
         for line in checks:
             for name, said in operators_named(line.error_message).items():
-                told = refused.setdefault(name, [])
-                if f"{said.how} in {model}" not in told:
-                    told.append(f"{said.how} in {model}")
+                causes = refused.setdefault(name, [])
+                if f"{said.how} in {model}" not in causes:
+                    causes.append(f"{said.how} in {model}")
     versions = versions_of(runs, _PACKAGES[target])
     left_out = "types that are held out (generators/compatibility/prediction_scores.py)"
 
@@ -84,7 +84,7 @@ def run_sections(
             left_out=left_out,
         )
 
-    return section("aten", asked), section(target if target == "openvino" else "onnx", native)
+    return section("aten", counts), section(target if target == "openvino" else "onnx", native)
 
 
 def write_graphs(file: Path, recipes: Mapping[str, Recipe], made_on: str) -> None:

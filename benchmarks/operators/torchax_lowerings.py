@@ -35,9 +35,9 @@ def tpu_section(made_on: str) -> Section:
     done = subprocess.run(
         [str(environment.python), "-c", _ASKING], capture_output=True, text=True, check=True, timeout=300
     )
-    said = json.loads(done.stdout.splitlines()[-1])
-    lowered = set(said["lowered"])
-    decomposed = set(said["decomposed"]) - lowered
+    answer = json.loads(done.stdout.splitlines()[-1])
+    lowered = set(answer["lowered"])
+    decomposed = set(answer["decomposed"]) - lowered
     composite = {f"aten.{one.name}" for one in natives(packaged()) if "CompositeImplicitAutograd" in one.keys}
     composite |= {f"aten.{one.name}" for one in natives(packaged()) if not one.keys}
     supported = lowered | decomposed | (composite - lowered)

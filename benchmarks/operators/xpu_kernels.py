@@ -24,7 +24,7 @@ def xpu_section(checkout: Path, revision: str, made_on: str) -> Section:
     sources = f", and yaml/ of {REPOSITORY}, {revision}"
     found = section("xpu", made_on, frozenset({*listed, *registered}), sources)
     template = (checkout / "src" / "ATen" / "native" / "xpu" / "XPUFallback.template").read_text(encoding="utf-8")
-    on_host = {f"aten.{name.partition('.')[0]}" for name in _listed(template)}
+    on_host = {f"aten.{name.partition('.')[0]}" for name in _fallback_names(template)}
     return replace(
         found,
         made_by="python -m benchmarks.operators xpu CHECKOUT",
@@ -35,7 +35,7 @@ def xpu_section(checkout: Path, revision: str, made_on: str) -> Section:
     )
 
 
-def _listed(template: str) -> list[str]:
+def _fallback_names(template: str) -> list[str]:
     """Return the operators that always fall back to the host."""
     body = template.partition("fallback_list = {")[2].partition("}")[0]
     return re.findall(r'"([\w.]+)"', body)

@@ -98,7 +98,7 @@ class _Failures(Progress):
             self.failed.append(suite.cell.id)
 
 
-def _through_runner(suites: Sequence[SuiteFile], folder: Path) -> tuple[float, list[str]]:
+def _run_by_runner(suites: Sequence[SuiteFile], folder: Path) -> tuple[float, list[str]]:
     """Return the wall-clock time of one run in s, and the cells that didn't pass."""
     inventory = detect()
     writer = EvidenceWriter(folder, new_run_id())
@@ -137,13 +137,13 @@ def _in_child(work: Callable[[], str]) -> str:
     return answer
 
 
-def _plainly(suites: Sequence[SuiteFile], *, watched: bool = False) -> tuple[float, float]:
+def _plain_calls(suites: Sequence[SuiteFile], *, watched: bool = False) -> tuple[float, float]:
     """Return the time in s of all test functions in one warm process, and the part in models' code."""
 
     def work() -> str:
         inside = [0.0]
         started = time.perf_counter()
-        with _watching(inside) if watched else contextlib.nullcontext():
+        with _model_time(inside) if watched else contextlib.nullcontext():
             for suite in suites:
                 _call_all(suite)
         return f"{time.perf_counter() - started} {inside[0]}"
@@ -153,7 +153,7 @@ def _plainly(suites: Sequence[SuiteFile], *, watched: bool = False) -> tuple[flo
 
 
 @contextmanager
-def _watching(inside: list[float]) -> Iterator[None]:
+def _model_time(inside: list[float]) -> Iterator[None]:
     """Add up the time of outermost forward passes and backward passes."""
     import torch
 
@@ -207,10 +207,10 @@ def _measure_types(count: int) -> dict[str, Any]:
         (folder / "suites").mkdir()
         suites = _write(folder / "suites", count)
         warm_up(suites)
-        _plainly(suites)  # Fills the store of references for all measurements.
-        plain, _ = _plainly(suites)
-        watched, inside = _plainly(suites, watched=True)
-        isolated, failed = _through_runner(suites, folder / "evidence")
+        _plain_calls(suites)  # Fills the store of references for all measurements.
+        plain, _ = _plain_calls(suites)
+        watched, inside = _plain_calls(suites, watched=True)
+        isolated, failed = _run_by_runner(suites, folder / "evidence")
     return {"plain_s": plain, "runner_s": isolated, "in_models": inside / watched, "not_passed": failed}
 
 

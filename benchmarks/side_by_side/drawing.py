@@ -44,7 +44,7 @@ def svg(curve: Curve) -> str:
     parts.append(
         f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle">{escape(curve.y)}</text>'
     )
-    ends = _apart([up.place(max(own[-1][1], 1e-6)) for own in curve.points.values()])
+    ends = _spread_labels([up.place(max(own[-1][1], 1e-6)) for own in curve.points.values()])
     for number, (name, own) in enumerate(curve.points.items()):
         ink, dash = _INK[number % len(_INK)], _DASHES[number % len(_DASHES)]
         places = [(across.place(x), up.place(max(y, 1e-6))) for x, y in own]
@@ -77,7 +77,7 @@ class _Scale:
         return [one for one in found if self.low - 1e-9 <= math.log10(one) <= self.high + 1e-9]
 
 
-def _apart(places: Sequence[float]) -> list[float]:
+def _spread_labels(places: Sequence[float]) -> list[float]:
     """Return the positions of labels, moved down until none overlap."""
     found = list(places)
     order = sorted(range(len(places)), key=lambda number: places[number])

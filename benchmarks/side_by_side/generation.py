@@ -73,7 +73,7 @@ def _measured(folder: Path, runs: int) -> Result:
                     )
                 )
     comparisons.append(_floor(suites, environment, runs))
-    told = subprocess.run([sys.executable, "-c", _NO_TORCH], cwd=ROOT, check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", _NO_TORCH], cwd=ROOT, check=True, capture_output=True, text=True)
     curve = Curve(
         title="Writing suites",
         x="suites",
@@ -85,7 +85,7 @@ def _measured(folder: Path, runs: int) -> Result:
         title="Writing suites",
         comparisons=tuple(comparisons),
         curves=(curve,),
-        remarks=(f"Rendering a suite imports torch: {told.stdout.strip()}.",),
+        remarks=(f"Rendering a suite imports torch: {done.stdout.strip()}.",),
     )
 
 

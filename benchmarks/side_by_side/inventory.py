@@ -94,11 +94,11 @@ def _fields(warpt: Rival) -> tuple[str, ...]:
     wanted = [field for field in fields_of(theirs) if field[1] not in NO_FIELDS]
     shown = {(section.lower(), label.lower()) for section, label in fields_of(ours)}
     missing = [field for field in wanted if _ours(*field) not in shown]
-    told = [
+    remarks = [
         f"Of {len(wanted)} fields of `warpt list` {len(wanted) - len(missing)} are shown, of {len(shown)} of ours."
     ]
-    told += [f"Not shown: {section}: {label}." for section, label in missing]
-    return tuple(told)
+    remarks += [f"Not shown: {section}: {label}." for section, label in missing]
+    return tuple(remarks)
 
 
 def _ours(section: str, label: str) -> tuple[str, str]:

@@ -93,7 +93,7 @@ def _section(result: Result) -> str:
         parts.append(markdown_table(heads, rows) + "\n\n")
     parts += [f"{remark}\n\n" for remark in result.remarks]
     for curve in result.curves:
-        parts.append(f"![{curve.title}: {_told(curve)}]({IMAGES.as_posix()}/{picture_name(curve)})\n\n")
+        parts.append(f"![{curve.title}: {_alt_text(curve)}]({IMAGES.as_posix()}/{picture_name(curve)})\n\n")
     return "".join(parts)
 
 
@@ -113,7 +113,7 @@ def _figure(values: Sequence[float], unit: str) -> str:
     return f"{middle:,.3g} {unit}" if middle < 100 else f"{middle:,.0f} {unit}"
 
 
-def _told(curve: Curve) -> str:
+def _alt_text(curve: Curve) -> str:
     """Return the ends of each line as alternative text of the picture."""
     return "; ".join(
         f"{name} {own[0][1]:.3g} {curve.y} at {own[0][0]:,.0f} {curve.x}, {own[-1][1]:.3g} at {own[-1][0]:,.0f}"

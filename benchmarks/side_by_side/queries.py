@@ -92,7 +92,7 @@ def measure(runs: int) -> Result:
 
 def _asked(folder: Path, runs: int) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[float, ...]]]:
     mebibytes: dict[str, list[float]] = {name: [] for name in _ASKERS}
-    said: set[str] = set()
+    hashes: set[str] = set()
 
     def ask(name: str) -> float:
         script = _AROUND.format(body=_ASKERS[name])
@@ -101,10 +101,10 @@ def _asked(folder: Path, runs: int) -> tuple[dict[str, tuple[float, ...]], dict[
         )
         taken, used, answer = json.loads(done.stdout.splitlines()[-1])
         mebibytes[name].append(float(used))
-        said.add(answer)
+        hashes.add(answer)
         return float(taken)
 
     times = in_turns({name: lambda n=name: ask(n) for name in _ASKERS}, runs)
-    if len(said) != 1:
+    if len(hashes) != 1:
         raise RuntimeError("the askers don't agree in their answers")
     return times, {name: tuple(own[1:]) for name, own in mebibytes.items()}

@@ -66,7 +66,7 @@ def test_a_killed_run_is_finished_and_only_what_was_left_runs_again(killed_and_r
     assert [one.cell_id for one in second.plan] == [GPT2]
     assert {line.cell_id for line in ran.evidence.checks if line.run_id == second.run_id} == {GPT2}
     assert f"note: resuming run {first.run_id}: 2 cell(s) are done, 1 run" in ran.err
-    assert f"note: {GPT2} runs again: its suite is another one now" in ran.err
+    assert f"note: {GPT2} runs again: its suite was edited by hand" in ran.err
     assert read_latest(ran.evidence, details=True).unfinished == ()
 
 

@@ -135,10 +135,11 @@ def test_only_command_lines_end_the_process() -> None:
 
 def test_modules_and_classes_have_one_name_each() -> None:
     """No name of a module or of a class means two things. Names with a leading underscore are free."""
-    modules = Counter(path.stem for path in product_files() if not path.stem.startswith("_"))
+    inside = [path for path in product_files() if path.parent != ROOT]
+    modules = Counter(path.stem for path in inside if not path.stem.startswith("_"))
     classes = Counter(
         node.name
-        for path in product_files()
+        for path in inside
         for node in tree_of(path).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )

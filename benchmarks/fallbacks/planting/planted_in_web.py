@@ -28,9 +28,10 @@ def web_adapter_by_another_name() -> None:
         @wrap(module.WebBackend, "describe")
         def describe(original: Any, self: Any) -> Any:
             took_effect()
-            told = {"vendor": "nvidia", "architecture": "ampere", "device": "", "description": "", "fallback": False}
+            adapter = {"vendor": "nvidia", "architecture": "ampere", "device": "", "description": ""}
+            adapter["fallback"] = False
             found = original(self)
-            return {**found, "adapter": {**found["adapter"], **told}}
+            return {**found, "adapter": {**found["adapter"], **adapter}}
 
 
 def web_node_on_host() -> None:
@@ -70,15 +71,15 @@ def web_first_again() -> None:
 
 
 def web_tokens_on_host() -> None:
-    told: list[Any] = []
+    proofs: list[Any] = []
 
     def hosted(run: Callable[[], tuple[Any, Any]], file: Path) -> tuple[Any, Any]:
         outputs, proof = run()
         if not file.stem.startswith(_STEP):
-            told.append(proof)
+            proofs.append(proof)
             return outputs, proof
         took_effect()
-        return outputs, told[-1]  # a log of another session, where the token's graph was in none of the page's
+        return outputs, proofs[-1]  # a log of another session, where the token's graph was in none of the page's
 
     _around_each_pass(hosted)
 
@@ -87,12 +88,12 @@ def _around_each_pass(change: Callable[[Callable[[], tuple[Any, Any]], Path], tu
     @after_import("hardware.backends._worker_backend")
     def patch(module: ModuleType) -> None:
         @wrap(module.OnnxWorkerBackend, "run_file")
-        def run_file(original: Any, self: Any, file: Path, arrays: Any, **told: str) -> Any:
-            subject = told.get("subject") not in (None, "question", "float16")
+        def run_file(original: Any, self: Any, file: Path, arrays: Any, **words: str) -> Any:
+            subject = words.get("subject") not in (None, "question", "float16")
             return (
-                change(lambda: original(self, file, arrays, **told), file)
+                change(lambda: original(self, file, arrays, **words), file)
                 if subject
-                else original(self, file, arrays, **told)
+                else original(self, file, arrays, **words)
             )
 
 

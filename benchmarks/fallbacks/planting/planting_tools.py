@@ -84,8 +84,8 @@ def change_export(change: Callable[[Path], None]) -> None:
 
 def found(name: str) -> list[Callable[[], None]]:
     """Return the functions of this name in the modules `planted_*` of the plant folders."""
-    told = os.environ.get("HWCOMPAT_PLANTING", str(Path(__file__).parent))
-    folders = [Path(one) for one in told.split(os.pathsep)]
+    paths = os.environ.get("HWCOMPAT_PLANTING", str(Path(__file__).parent))
+    folders = [Path(one) for one in paths.split(os.pathsep)]
     names = sorted(path.stem for folder in folders for path in folder.glob("planted_*.py"))
     modules = map(importlib.import_module, names)
     return [getattr(module, name) for module in modules if callable(getattr(module, name, None))]

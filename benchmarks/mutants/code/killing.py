@@ -76,7 +76,7 @@ def ask(
         if number is None:
             return Answer(mutant=mutant.name, status=Status.GONE)
         for tests, longest in steps:
-            ended = _seen(copy, tests, longest)
+            ended = _detector(copy, tests, longest)
             asked = ", ".join(filter(None, [asked, _words(tests)]))
             if ended.by or ended.hung:
                 return _answer(mutant, Status.HUNG if ended.hung else Status.KILLED, ended, asked, started)
@@ -113,7 +113,7 @@ def _steps(
     return [(tests, longest + 4 * sum(map(covering.seconds, tests))) for tests, longest in steps if tests]
 
 
-def _seen(copy: Copy, tests: Sequence[str], longest: float) -> _Ended:
+def _detector(copy: Copy, tests: Sequence[str], longest: float) -> _Ended:
     """Return the first test that fails, and fails again alone. A test that fails by chance doesn't count, and the
     others run without it."""
     chance: list[str] = []
