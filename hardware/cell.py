@@ -114,7 +114,7 @@ class Cell:
 
 
 def parsed(text: str) -> Cell | None:
-    """Return the cell with this id, or None if the text isn't one."""
+    """Return the cell with this id, or None if the text isn't an id as cells write it."""
     try:
         cell = Cell.parse(text)
     except UsageError:

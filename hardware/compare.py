@@ -42,7 +42,8 @@ class ReferenceNotFinite(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The result of `compare`: the relative and absolute error, and the worst output.
+    """The result of `compare`: the largest error relative to the output's scale, the absolute error, and the worst
+    output.
 
     `finite` is False if that output holds NaN or infinity and the reference doesn't.
     """

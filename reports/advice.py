@@ -62,7 +62,8 @@ def diagnostics() -> Mapping[str, Mapping[str, str]]:
 def remedies(
     error_type: str, target: str, *, cause: str = "", command: str = "", issues: Iterable[KnownIssue] = ()
 ) -> tuple[Remedy, ...]:
-    """Return what to do, the likeliest to help first: for this cause, anywhere, for this target, in general.
+    """Return what to do, the likeliest to help first: known issues, then for this cause, anywhere, for this target,
+    and in general.
 
     If the device itself is in question, the target's minimum versions and its vendor's command follow. An unknown
     error type gets the advice for `unknown`; a variant of `target` is ignored. `command` runs the cell; without it an

@@ -182,7 +182,7 @@ def newest_first(runs: Iterable[RunLine]) -> list[RunLine]:
 
 
 def of_machine(evidence: RunEvidence, machine: str) -> list[RunLine]:
-    """Return a folder's runs, newest first, of one machine if named. Raises `NothingMatched`."""
+    """Return a folder's runs, newest first, of one machine if named. Raises `NothingMatched` if it has none."""
     runs = newest_first(evidence.runs.values())
     own = [run for run in runs if run.machine == machine] if machine else runs
     if machine and not own:

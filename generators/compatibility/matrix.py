@@ -66,7 +66,7 @@ class Matrix:
     )
 
     def family_notes(self, family: str) -> tuple[str, ...]:
-        """Return the notes of a family's rules, without those that are about targets that aren't columns."""
+        """Return the notes of a family's rules, without those that name only targets that aren't columns."""
         notes = dict.fromkeys(note for cell in self.families[family].values() for note in cell.notes)
         columns = {Target.parse(column).name for column in self.hardware_types}
         named = {note: set(vocabulary().targets) & set(re.findall(r"[a-z0-9]+", note.lower())) for note in notes}
@@ -175,7 +175,8 @@ def build_matrix(
     `family_of` gives each model's family; a model without one is shown in the view by model only. Of several verdicts
     for one cell the one with the strongest basis counts, and of those the worst. `hardware_types` are the columns
     (default: every target with a device); targets that only verdicts name are added. `family_sizes` is the number of
-    models in each family. Families are counted in `precision` alone. `architecture_of` gives each model's
+    models in each family. Families are counted in one `precision`, so that a model that was
+    measured in several doesn't count several times. `architecture_of` gives each model's
     architecture, `devices` the verdicts of single accelerators and machines. `predicted` returns what rules predict
     for a cell from all facts of its model, or None if only the family is known.
     """

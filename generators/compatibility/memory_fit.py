@@ -35,7 +35,7 @@ class MemoryRequest:
 
     `inference` is one forward pass without a cache; `generation` reads `context` tokens into a cache and decodes one
     more, with logits for the last position only if the model can; `training` is a step of AdamW in `precision`.
-    `context` is a number of tokens; models without text ignore it.
+    `context` is a number of tokens, those of a decoder included; models without text ignore it.
     """
 
     mode: str

@@ -349,7 +349,7 @@ def rotary_sections(config: Any, changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rotary parameters of a scope whose heads became narrower; empty if it has no sections.
 
     `changed` are its other changed arguments. The three sections together are the frequencies of one head, half of
-    its rotated width. Without them modeling code uses those of the full size.
+    its rotated width. Without them modeling code uses those of the full size; default configurations omit them.
     """
     holder = next((name for name in _HOLDERS if name in arguments_of(config)), None)
     if holder is None or not _has_sections(config):

@@ -251,7 +251,7 @@ def _order(config: Any) -> Spec:
 
 
 def _beside_prompt(config: Any) -> Spec:
-    """Return an image of half the height, because its example takes the other half."""
+    """Return an image of half the height: the prompt's example image takes the other half."""
     height, width = _size(config)
     return {"kind": "pixels", "shape": [attribute_of(config, "num_channels") or 3, height // 2, width]}
 

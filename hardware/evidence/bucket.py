@@ -43,7 +43,7 @@ _FREE = 1024**3
 @dataclass(frozen=True, kw_only=True)
 class Mirrored:
     """The result of `mirror`: the number of objects, how many of them were copied and their size in bytes, and the
-    number of other objects with the name of one of them."""
+    number of objects that aren't evidence."""
 
     objects: int
     copied: int
@@ -199,8 +199,8 @@ def publish(folder: Path, address: Address) -> tuple[Published, ...]:
     """Publish the files of a folder's finished runs and its Parquet files: all of them or none.
 
     New lines are checked against the schema and the plan, as `merge_evidence` does, and each object is read back.
-    Files of unfinished runs and changed files are left out. Raises `BrokenInput` if another object has one of these
-    names or a file isn't evidence; `OutputError`, `UsageError`.
+    Files of unfinished runs and changed files are left out. Raises `BrokenInput` if an object with one of these
+    names has other content or a file isn't evidence; `OutputError`, `UsageError`.
     """
     check_folder(folder)
     paths, left = _finished(folder)

@@ -48,7 +48,7 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
     Every line must fit the published schema, belong to the run in the file's name, and be of a check that the run
     planned. Only the last line of a file may be cut off, and is dropped. Files that a page saved are checked against
     the seal in `folder`. A single file gets back the name it was written under. Raises `BrokenInput` with file and
-    line, or if another file has the same name; `OutputError`.
+    line, or if a file of the same name has other content; `OutputError`.
     """
     if source.is_file():
         data, objects, cut = whole_lines_of(source)
@@ -206,7 +206,7 @@ def parsed_lines(name: str, data: bytes) -> Lines:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse duplicate keys: some readers use the first value and others the last."""
+    """Refuse duplicate keys in untrusted lines: some readers use the first value and others the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)

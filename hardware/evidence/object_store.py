@@ -54,7 +54,7 @@ class StoredObject:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The objects below an address: evidence by name, and the number of other objects with one of their names."""
+    """The objects below an address: evidence by name, and the number of objects that aren't evidence."""
 
     found: Mapping[str, StoredObject]
     others: int = 0

@@ -303,7 +303,7 @@ def _origin(data: Mapping[str, Any]) -> Origin:
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    """Return a list of texts as a tuple."""
+    """Return a list of strings as a tuple. Lines are untrusted: raises `TypeError` for anything else."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         raise TypeError("what should be a list of texts is none")
     return tuple(value)

@@ -72,8 +72,8 @@ class CapabilityChecks:
 
     @contextmanager
     def _observed(self, runnable: Runnable, *, passes: int | None = None) -> Iterator[list[RouterChoice]]:
-        """Note the choices that a model makes by its largest scores, if the precision may make others: of the first
-        `passes`, if they are limited."""
+        """Record the choices that a model makes by its largest scores, if rounding in the precision may change them.
+        `passes` limits this to the first passes."""
         if not (self._is_coarse and isinstance(runnable, TorchRunnable)):
             yield []
             return
@@ -85,7 +85,7 @@ class CapabilityChecks:
         return self.cell.precision in COARSE
 
     def _settled(self, natural: Comparison, settle: Callable[[], HalfPrecisionResult | None]) -> Comparison:
-        """`natural`, or what is beyond rounding in a coarse precision if only that is within the tolerance."""
+        """Return `natural`, or the error beyond rounding if only that is within the tolerance."""
         if not self._is_coarse or natural.max_rel_error <= self.tolerance or not natural.finite:
             return natural
         settled, self.measured.stage = settle(), Stage.COMPARE
@@ -112,7 +112,7 @@ class CapabilityChecks:
             natural,
             lambda: self._half.settle_gradients(got, self.inputs, choices, self.masked_by, training=self.trains_only),
         )
-        # What rounding made of single gradients, it made of their length.
+        # If rounding explains the gradients, it explains their norm: use the reference's.
         of = got if comparison is natural else want
         self._gradient_norm = math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in of.values()))
         return self.measured.keep(comparison)
@@ -122,9 +122,9 @@ class CapabilityChecks:
         return self._gradient_count
 
     def gradient_norm_error(self, recorded: float) -> float:
-        """Error of the length of all gradients that `gradient_error` compared, against that recorded with the recipe:
-        a branch that lost its gradient on the target and in the reference shows. Where rounding explained what was
-        compared, it is the length of the reference's."""
+        """Return the error of the norm of all gradients of `gradient_error` against the recorded one. This detects a
+        branch that lost its gradient both on the target and in the reference. If rounding explained the gradients,
+        the norm is that of the reference."""
         absolute = absolute_error(self._gradient_norm, recorded)
         return self.measured.keep(comparison_of(absolute, recorded, "length of gradients"))
 
@@ -151,7 +151,7 @@ class CapabilityChecks:
 
     @cached_property
     def _tokens_are_explained(self) -> bool:
-        """Whether rounding explains which tokens the target chose."""
+        """Whether rounding explains the tokens that the target chose."""
         return self._half.explains_generation(self.inputs, self._choices_of_tokens, self._generated)
 
     def generate(self) -> Generation:

@@ -1,14 +1,14 @@
 """What is left of an error in half precision or TF32 beyond what the precision's own rounding explains.
 
 A right result in bfloat16 may be farther from float64 than the tolerance for two reasons. A choice by the largest
-score, as a router's, is another one if two scores lie closer together than rounding; then everything behind it is
-another number. And some models make a rounding error larger in every layer. Both are computed here without the
-target: float64 with the target's choices, if rounding may have made those that count, and the same pass with every
-operator exact and rounded once. Only what is beyond has to be within the tolerance, and the cell is at most `medium`,
-with the reason.
+score, such as a router's, may differ if two scores are closer than rounding; all later values then differ. And some
+models amplify a rounding error in every layer. Both are computed here without the target: float64 with the target's
+choices, if rounding may have made those that count, and the same pass with every operator exact and rounded once. The
+error beyond both has to be within the tolerance, and the cell is at most `medium`, with the reason.
 
-A router also chooses for padding. A fused attention kernel gives a position that may attend to nothing other numbers
-than a plain one, so that these choices are any; they don't count, as nothing that is compared depends on them.
+A router also chooses for padding. For a position that may attend to nothing, a fused attention kernel returns other
+values than a plain one, so that these choices are arbitrary. They don't count: nothing that is compared depends on
+them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CHOICES, ROUNDING = "choices", "rounding"
 
 _Arrays = Mapping[str, Array]
 _UNCHANGED = 1e-9
-"""What float64 itself may be off, relative to the scale, where choices that don't count are others."""
+"""The allowed change of float64's own result, relative to the scale, if choices that don't count differ."""
 
 _LOGITS = "logits"
 
@@ -106,10 +106,10 @@ class HalfPrecision:
         narrow: Callable[[Any], _Arrays],
         compared: Callable[[_Arrays, _Arrays], Comparison],
     ) -> Explained | None:
-        """None if rounding doesn't explain the choices, or if such a pass can't be made. `exact` runs a model in
-        float64, `narrow` one in the precision; `compared` is what of their results counts.
+        """Return the passes, or None if rounding doesn't explain the choices or such a pass can't be made. `exact`
+        runs a model in float64, `narrow` one in the precision; `compared` compares the results that count.
 
-        Rounding needn't explain choices that float64 makes otherwise without changing what counts.
+        Choices without an effect on these results need no explanation.
         """
         dtype = torch_dtype(self.precision)
         try:
@@ -127,7 +127,7 @@ class HalfPrecision:
                     other = exact(self.exact())
                 if not compared(other, first).max_rel_error <= _UNCHANGED:
                     return None
-        except Exception:  # whatever it is, nothing is explained, and the target's error stands
+        except Exception:  # nothing is explained: keep the target's error
             return None
         changed = any(((gaps > 0) & ~one).any() for gaps, one in zip(held.gaps, beyond, strict=True))
         return Explained(exact=first, narrow=second, wide=third, changed=changed)

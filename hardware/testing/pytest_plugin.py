@@ -95,7 +95,7 @@ def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
 
 def _register_devices(suites: Iterable[SuiteFile]) -> None:
     """Register torch devices made in Python before a suite on another target computes a gradient. torch starts its
-    threads for gradients once, for the devices known by then."""
+    threads for gradients once, for the devices known by then; a later device gets none."""
     from ..backends.factory import backend_class, get_backend, known_targets
 
     for target in {suite.cell.target.name for suite in suites} & set(known_targets()):

@@ -1,10 +1,10 @@
-"""Passes whose operators are exact and round their results once: what a precision alone does to a model.
+"""Passes with exact operators that round their results once: the effect of a precision alone on a model.
 
-No kernel of the target takes part. A model may be in the precision: then its operators get their inputs in float64,
+No kernel of the target is used. A model may be in the precision: then its operators get their inputs in float64,
 and results keep the dtypes that the model's code asks for. Or it is in float64, and each result is rounded: then no
-branch of the code for half precision takes part either, and what the code computes in float32 on purpose is rounded
-too. What torch's own kernel adds up in the precision itself is added up so here. In TF32, products alone round, and
-what they are given.
+branch of the code for half precision runs either, and what the code computes in float32 on purpose is rounded too.
+Sums that torch's own kernel makes in the precision itself are made so here. In TF32 only the factors of products and
+convolutions are rounded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEPT = frozenset({"_to_copy", "clone", "detach", "alias", "lift_fresh", "empty_
 
 
 def exact_operators() -> Any:
-    """A mode in which torch's operators on narrow floating tensors of the CPU compute in float64 and round once."""
+    """Return a mode in which torch's operators on narrow CPU tensors compute in float64 and round once."""
     import torch
     from torch.utils._pytree import tree_leaves, tree_map
 
@@ -35,7 +35,7 @@ def exact_operators() -> Any:
             return real
         try:
             exact = func(*tree_map(wide, args), **tree_map(wide, kwargs))
-        except (RuntimeError, NotImplementedError, TypeError):  # it has no float64
+        except (RuntimeError, NotImplementedError, TypeError):  # no float64 kernel
             return real
         if isinstance(real, torch.Tensor):
             return exact.to(real.dtype)
@@ -46,7 +46,7 @@ def exact_operators() -> Any:
 
 
 def rounded_results(dtype: Any) -> Any:
-    """A mode in which each result in float64 is rounded to a narrow dtype."""
+    """Return a mode in which each float64 result is rounded to a narrow dtype."""
     import torch
     from torch.utils._pytree import tree_map
 
@@ -55,7 +55,7 @@ def rounded_results(dtype: Any) -> Any:
     def rounded(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype != torch.float64:
             return value
-        return torch.where(value.abs() <= largest, value.to(dtype).double(), value)  # a mask's number stays
+        return torch.where(value.abs() <= largest, value.to(dtype).double(), value)  # keep the number of a mask
 
     def compute(func: Any, args: Any, kwargs: Any) -> Any:
         real = func(*args, **kwargs)
@@ -88,7 +88,7 @@ https://docs.nvidia.com/cuda/parallel-thread-execution/
 
 
 def rounded_products() -> Any:
-    """A mode in which products and convolutions round what they multiply to TF32, and add it up as they are."""
+    """Return a mode in which the factors of products and convolutions are rounded to TF32, and sums are exact."""
     import torch
 
     def rounded(value: Any) -> Any:
@@ -116,9 +116,9 @@ def _mode(compute: Any) -> Any:
 
 
 def _with_coarse_sums(func: Any, args: Any, made: list[Any], rounded: Any) -> list[Any]:
-    """The results of an operator, of which the gradients of a layer norm's weight and bias are added up over all
-    positions in the precision itself, as torch's CPU kernel does: of 1,500 positions, the last ones are added to a
-    number that is too coarse for them."""
+    """Return an operator's results with the gradients of a layer norm's weight and bias summed in the precision
+    itself, as torch's CPU kernel does. Of 1,500 positions, the last ones are added to a sum that is too coarse for
+    them."""
     if func.overloadpacket.__name__ != "native_layer_norm_backward":
         return made
     gradient, given, shape, mean, scale = args[:5]

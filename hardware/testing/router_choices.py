@@ -34,9 +34,11 @@ class RouterChoice:
 
 @dataclass(kw_only=True)
 class Held:
-    """What a pass with given choices found: for each call the scores, and for each choice of a call by how much those
-    that float64 would have taken are larger than those that were given, rank by rank if they are in order; infinite
-    if one was given twice."""
+    """The scores of each call in a pass with given choices, and the gap of each choice.
+
+    A gap is the largest difference between a score that float64 would have chosen and the one that was given, rank by
+    rank if their order counts; infinite if one was given twice.
+    """
 
     scores: list[Array] = field(default_factory=list)
     gaps: list[Array] = field(default_factory=list)
@@ -108,7 +110,7 @@ def hold_choices(choices: Sequence[RouterChoice], *, but: Sequence[Array] = ()) 
 
 
 def _gaps(scores: Array, own: Array, given: Array, *, dim: int, in_order: bool) -> Array:
-    """One for each choice: of `scores` without the axis `dim`."""
+    """Return the gap of each choice, in the shape of `scores` without the axis `dim`."""
     twice = (np.diff(np.sort(given, axis=dim), axis=dim) == 0).any(axis=dim)
     if not in_order:  # the same ones in another order are the same
         own, given = np.sort(own, axis=dim), np.sort(given, axis=dim)
@@ -122,9 +124,10 @@ def _gaps(scores: Array, own: Array, given: Array, *, dim: int, in_order: bool) 
 
 
 def beyond_rounding(exact: Held, rounded: Sequence[Held]) -> list[Array]:
-    """For each call, which of its choices rounding alone can't have made: they are farther from float64's own than
-    twice what rounding does to the scores of the call in one of the rounded passes, since both scores that change
-    places are rounded.
+    """Return for each call which of its choices rounding can't explain.
+
+    Their gap is more than twice the change that rounding makes to the scores of the call in each of the rounded
+    passes: both scores that change places are rounded.
     """
     return [
         gaps > 2 * min(_moved(one.scores[call], exact.scores[call]) for one in rounded)
@@ -133,7 +136,7 @@ def beyond_rounding(exact: Held, rounded: Sequence[Held]) -> list[Array]:
 
 
 def _moved(scores: Array, exact: Array) -> float:
-    """By how much at most; by nothing if the passes chose among others, which says nothing about rounding."""
+    """Return the largest change of a score; 0 if the passes chose among different candidates."""
     if scores.shape != exact.shape:
         return 0.0
     meant = np.isfinite(exact) & np.isfinite(scores) & (np.abs(exact) < _RULED_OUT)

@@ -47,7 +47,7 @@ def samples(sampler: Sampler, *, interval_s: float, duration_s: float | None, co
 
 
 def chosen_format(format: str, stream: IO[str]) -> str:
-    """Return `live` or `json`: the requested format, or what suits the stream. Raises `UsageError`."""
+    """Return `live` or `json`: the requested format, or what suits the stream. Raises `UsageError` without rich."""
     if format == "json" or (format == "auto" and not stream.isatty()):
         return "json"
     if not is_installed("rich"):

@@ -51,7 +51,8 @@ def localize_modules(
     """Return the first module of `runnable` that gives other values than its reference with the same inputs.
 
     `reference_model` is made by `as_reference`; `control` loads the model on the CPU in the same precision, and is
-    called only if a place was found. Hooks see modules alone. Raises `ReferenceNotFinite`.
+    called only if a place was found: an equal error there means that the precision is the cause. Hooks see modules
+    only, so that functions between modules belong to the module that calls them. Raises `ReferenceNotFinite`.
     """
     calls, want = _record(reference_model, inputs)
     how: dict[str, Any] = {"tolerance": tolerance, "padding": (), "finite": False}
@@ -338,7 +339,8 @@ def _replace(value: Any, name: str, change: Change, depth: int = 0) -> Any:
 
 
 def _pick(wanted: Mapping[str, torch.Tensor]) -> Change:
-    """Return a function that gives the reference's tensor instead of one of the same name and shape."""
+    """Return a function that gives the reference's tensor instead of one of the same name and shape, on its device
+    and in its dtype."""
     import torch
 
     def change(name: str, one: torch.Tensor) -> torch.Tensor:
