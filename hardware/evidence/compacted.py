@@ -211,9 +211,9 @@ def _write_batch(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], f
 def _write_verified(
     connection: duckdb.DuckDBPyConnection, rows: str, wanted: str, month: Path, of: str
 ) -> tuple[Path, int]:
-    """Write the result of the query `rows` to a file of a month that is named after `of`. Return its path and its
-    number of lines. The file appears after it was read back and equals the result of `wanted`, which is ordered by
-    file and number. Raises `OSError`, `duckdb.Error`."""
+    """Write the result of the query `rows`, ordered by file and number, to a file of a month that is named after
+    `of`. Return its path and its number of lines. The file appears after it was read back and equals the result of
+    `wanted`. Raises `OSError`, `duckdb.Error`."""
     month.mkdir(exist_ok=True)
     if month.is_symlink():
         raise OSError(f"{month.name} is a link to another folder")
