@@ -50,9 +50,9 @@ def localize_modules(
 ) -> Localization:
     """Return the first module of `runnable` that gives other values than its reference with the same inputs.
 
-    `reference_model` is made by `as_reference`; `control` loads the model on the CPU in the same precision, and is
-    called only if a place was found: an equal error there means that the precision is the cause. Hooks see modules
-    only, so that functions between modules belong to the module that calls them. Raises `ReferenceNotFinite`.
+    `control` loads the model on the CPU in the same precision, called only if a place was found: an equal error there
+    means that the precision is the cause. Functions between modules belong to the module that calls them. Raises
+    `ReferenceNotFinite`.
     """
     calls, want = _record(reference_model, inputs)
     how: dict[str, Any] = {"tolerance": tolerance, "padding": (), "finite": False}
