@@ -56,9 +56,8 @@ def localize_modules(
     """
     calls, want = _record(reference_model, inputs)
     how: dict[str, Any] = {"tolerance": tolerance, "padding": (), "finite": False}
-    _compare(
-        runnable, {}, inputs, corrected=False, progress=progress, **how
-    )  # if a device breaks, this reports where
+    # If the device breaks, this reports where.
+    _compare(runnable, {}, inputs, corrected=False, progress=progress, **how)
     found = Localization(
         cell=cell,
         finding=LocalizationOutcome.AGREES,
