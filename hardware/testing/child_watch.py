@@ -173,6 +173,8 @@ class ChildWatch:
             if oom_killed or "bad_alloc" in self._log():
                 return self._ending(Outcome.OUT_OF_MEMORY, f"ended by {name} for want of memory")
             return self._ending(Outcome.CRASHED, f"ended by {name}")
+        if self._code is None and "INTERNALERROR> MemoryError" in self._log():
+            return self._ending(Outcome.OUT_OF_MEMORY, "pytest ended with MemoryError")
         if self._code is None:
             return self._ending(Outcome.CRASHED, f"ended with exit code {status} before pytest was over")
         return self._ending(None, pytest_ran=self._code in _PYTEST_RAN)

@@ -192,6 +192,8 @@ class EvidenceRecorder:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if call.excinfo is not None and is_out_of_memory(call.excinfo.value):
+            traceback.clear_frames(call.excinfo.tb)  # free what the check took, or the report has no memory either
         report = yield
         suite = self._suite(item.path)
         if suite is None or self._writer is None or not _decides(report):

@@ -155,6 +155,16 @@ def test_each_suite_of_a_child_has_its_own_limit(clock, start) -> None:
     assert ending.message == "no sign of life for 50 s in the start"
 
 
+def test_a_pytest_that_ran_out_of_memory_is_told_as_such(start) -> None:
+    for log, outcome in (("INTERNALERROR> MemoryError\n", Outcome.OUT_OF_MEMORY), ("", Outcome.CRASHED)):
+        watch, child = start()
+        child.says("suite 0", "check first")
+        Path(f"{child.task.log}0").write_text(log)
+        child.returncode = 3
+        (ending,) = watch.poll()
+        assert (ending.outcome, ending.running) == (outcome, "first")
+
+
 def test_a_child_that_is_not_to_be_a_fork_is_a_new_process(monkeypatch) -> None:
     started = []
     monkeypatch.setattr(child_watch, "Child", lambda words, **options: started.append((words, options)))

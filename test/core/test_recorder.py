@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,12 +53,14 @@ def recorder(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> EvidenceRecorde
     return found
 
 
-def reported(recorder: EvidenceRecorder, config: pytest.Config, check: str = "builds", **report: Any) -> Any:
+def reported(
+    recorder: EvidenceRecorder, config: pytest.Config, check: str = "builds", excinfo: Any = None, **report: Any
+) -> Any:
     """Return pytest's report of a check after the plugin saw it."""
     name = f"test_{check}"
     item = SimpleNamespace(name=name, originalname=name, funcargs={}, config=config, path=SUITE.path)
     made = SimpleNamespace(**{"when": "call", "outcome": "passed", "passed": True, "longrepr": None, **report})
-    hook = recorder.pytest_runtest_makereport(item, SimpleNamespace(excinfo=None))
+    hook = recorder.pytest_runtest_makereport(item, SimpleNamespace(excinfo=excinfo))
     next(hook)
     with pytest.raises(StopIteration) as done:
         hook.send(made)
@@ -69,6 +72,26 @@ def test_a_check_that_uses_no_case_of_ours_is_no_pass(recorder, writer, pytestco
     assert [line.outcome for line in writer.written] == [Outcome.AMBIGUOUS]
     assert report.outcome == "skipped"
     assert "nothing says where it ran" in report.longrepr[2]
+
+
+class Block(list):
+    """Memory that a check took; weak references to it can be made."""
+
+
+def test_a_check_that_ran_out_of_memory_gives_it_back_before_its_report(recorder, writer, pytestconfig) -> None:
+    blocks = []
+
+    def fill() -> None:
+        taken = Block([0])
+        blocks.append(weakref.ref(taken))
+        raise MemoryError
+
+    with pytest.raises(MemoryError) as error:
+        fill()
+    assert blocks[0]() is not None
+    reported(recorder, pytestconfig, excinfo=error, passed=False, outcome="failed")
+    assert blocks[0]() is None
+    assert [line.outcome for line in writer.written] == [Outcome.OUT_OF_MEMORY]
 
 
 def test_what_is_about_a_device_that_is_not_here_is_skipped(recorder, writer, pytestconfig, monkeypatch) -> None:
